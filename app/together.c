@@ -233,7 +233,7 @@ static json_t *averaging_json(const struct hth_together *t, const struct hth_tra
     hth_json_text(all, "grid", hth_avg_shape_text(grid, shape));
     hth_json_count(all, "rounds", a.rounds);
     hth_json_count(all, "rounds_failed", a.failed);
-    hth_json_count(all, "rounds_alone", a.alone);
+    hth_json_count(all, "rounds_alone", a.reasons[HTH_AVG_ALONE]);
     hth_json_count(all, "drops", a.drops);
     hth_json_count(all, "bytes_out", a.bytes_out);
     hth_json_count(all, "bytes_in", a.bytes_in);

@@ -38,7 +38,8 @@ struct hth_avg_offer {
     size_t count;
     double weight;   /* samples behind them; 0 < weight <= HTH_AVG_WEIGHT_MAX; 0 of a helper */
     uint64_t schema; /* hash of the tensors' names and shapes: only equals are averaged */
-    const struct hth_avg_span *spans; /* formats on the wire (codec.h); copied; NULL: fp32 */
+    /* Formats on the wire (codec.h); borrowed until the round has ended; NULL: fp32. */
+    const struct hth_avg_span *spans;
     uint32_t span_count;
 };
 
@@ -75,17 +76,15 @@ typedef void hth_avg_round_fn(void *arg, const struct hth_avg_result *result);
 struct hth_averager_stats {
     uint64_t offers, refused;
     uint64_t rounds, failed; /* single rounds, by outcome */
-    uint64_t alone;          /* of the failed: nobody was met */
     uint64_t drops, bytes_out, bytes_in;
     uint32_t under_way;                    /* offers */
     uint32_t population;                   /* trainers known to take part, this one included */
     uint32_t axes, cells;                  /* of the grid; 0 before it is known */
-    uint64_t reasons[HTH_AVG_REASONS_MAX]; /* how often a round ended, or a JOIN was refused, so */
+    uint64_t reasons[HTH_AVG_REASONS_MAX]; /* how often a round ended so */
     struct hth_avg_round_info last;
 };
 
 struct hth_averager_ops {
-    const char *name;
     /* Joins the run; rounds report to `fn`. */
     enum hth_err (*start)(void *self, hth_avg_round_fn *fn, void *arg);
     /* HTH_OK when an offer would be taken now; asked first, so that no snapshot is made in vain. */

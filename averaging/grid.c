@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Shapes, cells and lines of the averaging grid; see grid.h. Names are in grid_names.c. */
+/* Shapes, cells and lines of the averaging grid; see grid.h. */
 #include "averaging/grid.h"
 #include "core/bytes.h"
 #include "core/rng.h"
 
 #include <stdio.h>
 #include <string.h>
+
+#define LINE_MAGIC UINT64_C(0x33656e696c687468) /* "hthline3" */
 
 /* ---- text ---------------------------------------------------------------------------------- */
 
@@ -192,9 +194,9 @@ struct hth_avg_cell hth_avg_cell_across(const struct hth_avg_shape *shape, uint6
 }
 
 struct hth_avg_cell hth_avg_cell_drawn(const struct hth_avg_shape *shape,
-                                       const struct hth_peer_id *id, uint32_t round)
+                                       const struct hth_peer_id *id)
 {
-    uint64_t hash = hth_hash64(id->b, sizeof(id->b), round);
+    uint64_t hash = hth_hash64(id->b, sizeof(id->b), 0);
     /* The high half times the cells, so that no cell is preferred by more than 2^-8. */
     return hth_avg_cell_of_rank(shape, ((hash >> 32) * hth_avg_cells(shape)) >> 32);
 }
@@ -212,4 +214,41 @@ enum hth_err hth_avg_cell_check(const struct hth_avg_shape *shape, const struct 
 uint32_t hth_avg_axis(const struct hth_avg_shape *shape, uint64_t round)
 {
     return (uint32_t)(round % shape->dims);
+}
+
+/* ---- names --------------------------------------------------------------------------------- */
+
+size_t hth_avg_line_key(const struct hth_avg_line *line, uint8_t out[HTH_AVG_LINE_KEY_MAX])
+{
+    struct hth_writer w;
+    uint32_t axis = hth_avg_axis(&line->shape, line->round);
+    hth_writer_init(&w, out, HTH_AVG_LINE_KEY_MAX);
+    hth_write_u64(&w, LINE_MAGIC);
+    hth_write_u64(&w, line->run);
+    hth_write_u8(&w, (uint8_t)axis);
+    hth_write_u8(&w, (uint8_t)line->shape.dims);
+    for (uint32_t i = 0; i < line->shape.dims; i++)
+        hth_write_u32(&w, line->shape.size[i]);
+    for (uint32_t i = 0; i < line->shape.dims; i++)
+        if (i != axis)
+            hth_write_u32(&w, line->cell.at[i]);
+    HTH_ASSERT(w.err == HTH_OK);
+    return w.pos;
+}
+
+bool hth_avg_line_eq(const struct hth_avg_line *a, const struct hth_avg_line *b)
+{
+    uint8_t x[HTH_AVG_LINE_KEY_MAX], y[HTH_AVG_LINE_KEY_MAX];
+    size_t x_len = hth_avg_line_key(a, x), y_len = hth_avg_line_key(b, y);
+    return x_len == y_len && memcmp(x, y, x_len) == 0;
+}
+
+void hth_avg_mark(const struct hth_crypto *crypto, const void *salt, size_t salt_len,
+                  const struct hth_peer_id *id, struct hth_hash *mark)
+{
+    uint8_t bytes[HTH_AVG_LINE_KEY_MAX + sizeof(id->b)];
+    HTH_ASSERT(salt_len <= HTH_AVG_LINE_KEY_MAX);
+    memcpy(bytes, salt, salt_len);
+    memcpy(bytes + salt_len, id->b, sizeof(id->b));
+    crypto->hash(bytes, salt_len + sizeof(id->b), mark);
 }

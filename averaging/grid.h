@@ -15,7 +15,9 @@
  *    s +---+---+---+        each holds the mean     each holds the mean
  *    0                      of 3                    of all 9
  *
- * Cells stay: a peer that missed a round stands where the others look for it in the next.
+ * Where all know all, cells stay: a peer that missed a round stands where the others look for it in
+ * the next. In a crowd those of a group deal out the cells of their line among themselves, so that
+ * lines become as long as each other (algorithm 1 below).
  *
  * The grid has to follow the population: too sparse, and lines hold too few to mix; too full, and
  * they are long. hth_avg_shape_for chooses sizes, hth_avg_shape_review says when to change. What a
@@ -99,9 +101,9 @@ struct hth_avg_cell hth_avg_cell_of_rank(const struct hth_avg_shape *shape, uint
 /* The same cells in another order: among the first of them, cells / smallest size, there is one of
  * each line of every axis. */
 struct hth_avg_cell hth_avg_cell_across(const struct hth_avg_shape *shape, uint64_t rank);
-/* A cell that depends on the id and the round alone, even over all cells. */
+/* A cell that depends on the id alone, even over all cells. */
 struct hth_avg_cell hth_avg_cell_drawn(const struct hth_avg_shape *shape,
-                                       const struct hth_peer_id *id, uint32_t round);
+                                       const struct hth_peer_id *id);
 /* "3.7". */
 const char *hth_avg_cell_text(const struct hth_avg_shape *shape, const struct hth_avg_cell *cell,
                               char out[HTH_AVG_SHAPE_TEXT_MAX]);
@@ -125,10 +127,5 @@ bool hth_avg_line_eq(const struct hth_avg_line *a, const struct hth_avg_line *b)
  * and equal ones by id. */
 void hth_avg_mark(const struct hth_crypto *crypto, const void *salt, size_t salt_len,
                   const struct hth_peer_id *id, struct hth_hash *mark);
-
-/* The order of members: order[position] = place in `ids`, by mark under the group's id.
- * count <= HTH_AVG_MEMBERS_MAX. */
-void hth_avg_order(const struct hth_crypto *crypto, const struct hth_hash *group,
-                   const struct hth_peer_id *ids, uint32_t count, uint32_t *order);
 
 #endif

@@ -6,9 +6,8 @@
 #include "averaging/match_int.h"
 #include "core/mem.h"
 
-#define GROUP_MAGIC    UINT64_C(0x3270756f72676874) /* "thgroup2" */
-#define MEMBER_BYTES   76                           /* of what is hashed of each */
-#define CLOCK_AGAIN_US (60 * HTH_US_PER_S)          /* between two words about clocks */
+#define GROUP_MAGIC  UINT64_C(0x3270756f72676874) /* "thgroup2" */
+#define MEMBER_BYTES 76                           /* of what is hashed of each */
 
 /* ---- groups --------------------------------------------------------------------------------- */
 
@@ -61,13 +60,26 @@ static void hash_group(const struct hth_look *look, const struct hth_avg_member 
     hth_free(bytes);
 }
 
+struct marked {
+    struct hth_hash mark;
+    const struct hth_avg_member *member;
+};
+
+static int by_mark(const void *a, const void *b)
+{
+    const struct marked *x = a, *y = b;
+    int order = memcmp(&x->mark, &y->mark, sizeof(x->mark));
+
+    return order != 0 ? order : by_id(x->member, y->member);
+}
+
 enum hth_err hth_match_group(const struct hth_look *look, const struct hth_avg_member *members,
                              uint32_t count, struct hth_avg_group **out)
 {
     const struct hth_env *env = look->match->env;
     struct hth_avg_member sorted[HTH_AVG_MEMBERS_MAX];
-    struct hth_peer_id ids[HTH_AVG_MEMBERS_MAX];
-    uint32_t order[HTH_AVG_MEMBERS_MAX], helpers = 0;
+    struct marked order[HTH_AVG_MEMBERS_MAX];
+    uint32_t helpers = 0;
     struct hth_avg_group *g;
 
     *out = NULL;
@@ -76,21 +88,24 @@ enum hth_err hth_match_group(const struct hth_look *look, const struct hth_avg_m
     memcpy(sorted, members, count * sizeof(*members));
     qsort(sorted, count, sizeof(*sorted), by_id);
     for (uint32_t i = 0; i < count; i++) {
-        ids[i] = sorted[i].id;
         helpers += sorted[i].mode == HTH_AVG_HELPER;
-        if (i > 0 && hth_peer_id_eq(&ids[i], &ids[i - 1]))
+        if (i > 0 && hth_peer_id_eq(&sorted[i].id, &sorted[i - 1].id))
             return HTH_E_DUPLICATE;
     }
     if (2 * helpers > count)
         return HTH_E_RANGE;
     g = hth_calloc(1, sizeof(*g) + count * sizeof(g->member[0]));
     hash_group(look, sorted, count, &g->id);
-    hth_avg_order(env->crypto, &g->id, ids, count, order);
     g->line = look->opts.line;
     g->schema = look->opts.schema;
     g->count = g->self = count;
     for (uint32_t i = 0; i < count; i++) {
-        g->member[i] = sorted[order[i]];
+        order[i].member = &sorted[i];
+        hth_avg_mark(env->crypto, &g->id, sizeof(g->id), &sorted[i].id, &order[i].mark);
+    }
+    qsort(order, count, sizeof(*order), by_mark);
+    for (uint32_t i = 0; i < count; i++) {
+        g->member[i] = *order[i].member;
         if (hth_peer_id_eq(&g->member[i].id, &env->self))
             g->self = i;
     }
@@ -116,32 +131,8 @@ static enum hth_avg_reason mismatch(const struct hth_look *look, const struct ht
     return look->opts.schema != schema ? HTH_AVG_OTHER_SCHEMA : HTH_AVG_WAIT;
 }
 
-/* A request takes its time, so a clock that is behind may seem a little more so. */
-static bool skewed(struct hth_match *m, int64_t wall_us)
-{
-    int64_t ours_us = hth_wall_us(m->env);
-
-    if (wall_us > ours_us)
-        return wall_us - ours_us > HTH_CLOCK_SKEW_MAX_US;
-    return ours_us - wall_us > HTH_CLOCK_SKEW_MAX_US + HTH_MATCH_SILENCE_US;
-}
-
-void hth_match_clocks_differ(struct hth_match *m, const struct hth_peer_id *id)
-{
-    char who[HTH_PEER_SHORT_LEN];
-    int64_t now_us = hth_now_us(m->env);
-
-    if (m->clock_said_us != 0 && now_us - m->clock_said_us < CLOCK_AGAIN_US)
-        return;
-    m->clock_said_us = HTH_MAX(now_us, 1);
-    HTH_LOG(m->env, HTH_WARN, HTH_SUB_AVG,
-            "%s does not meet us: its clock and this machine's differ by more than 3 s; set the "
-            "one that is wrong",
-            hth_peer_id_short(id, who));
-}
-
 /* Once is enough: it would be said in each of its lines. */
-void hth_match_versions_differ(struct hth_match *m, const struct hth_peer_id *id)
+static void versions_differ(struct hth_match *m, const struct hth_peer_id *id)
 {
     char text[HTH_PEER_SHORT_LEN];
 
@@ -199,15 +190,11 @@ static enum hth_avg_reason take_join(struct hth_match *m, struct hth_join_msg *j
     enum hth_avg_reason reason = HTH_AVG_NOT_LOOKING;
 
     if (join->version != HTH_MATCH_VERSION) {
-        hth_match_versions_differ(m, &join->self.id);
+        versions_differ(m, &join->self.id);
         return HTH_AVG_OTHER_VERSION;
     }
     if (hth_peer_id_eq(&join->self.id, &m->env->self))
         return HTH_AVG_MALFORMED;
-    if (skewed(m, join->wall_us)) {
-        hth_match_clocks_differ(m, &join->self.id);
-        return HTH_AVG_CLOCK_SKEW;
-    }
     if (m->opts.spoke != NULL)
         m->opts.spoke(m->opts.arg, &join->self.id, &join->line, join->schema, join->wall_us);
     if (is_in_begun(m, join))
@@ -249,7 +236,7 @@ static void on_join(void *arg, struct hth_rpc_request *req)
     hth_free(bytes);
 }
 
-/* Only of a peer that this one follows, or did a moment ago. */
+/* Only of a peer that this one may follow. */
 static void on_begin(void *arg, struct hth_rpc_request *req)
 {
     const struct hth_match *m = arg;
@@ -261,7 +248,8 @@ static void on_begin(void *arg, struct hth_rpc_request *req)
 
     if (m->look != NULL && !m->look->done)
         from = hth_look_find(m->look, hth_rpc_peer(req));
-    if (err == HTH_OK && (from == NULL || !from->asked))
+    if (err == HTH_OK && (from == NULL || !hth_avg_mode_reduces(from->self.mode) ||
+                          !hth_look_precedes_us(m->look, from)))
         err = HTH_E_NOT_FOUND;
     else if (err == HTH_OK && !hth_look_take(from, &reply))
         err = HTH_E_MALFORMED;
@@ -310,10 +298,8 @@ void hth_match_peer_lost(struct hth_match *m, const struct hth_peer_id *peer)
 
 void hth_match_nudge(struct hth_match *m)
 {
-    if (m->look == NULL)
-        return;
-    m->look->news = true;
-    hth_look_poke(m->look);
+    if (m->look != NULL)
+        hth_look_poke(m->look);
 }
 
 int64_t hth_match_far_us(const struct hth_match *m)

@@ -76,7 +76,7 @@ struct hth_avg_group {
     struct hth_avg_line line;
     uint64_t schema;
     uint32_t count, self;
-    struct hth_avg_member member[]; /* in the group's order (hth_avg_order) */
+    struct hth_avg_member member[]; /* by their marks (grid.h) under the group's id */
 };
 
 /* ---- the node's matchmaker ----------------------------------------------------------------- */
@@ -119,13 +119,11 @@ struct hth_match_peer {
 
 /* How a look ended. The group is the callback's: free it with hth_free. */
 struct hth_look_result {
-    enum hth_err err;            /* HTH_OK; E_TIMEOUT: no group; E_CANCELED never */
     enum hth_avg_reason reason;  /* OK, ALONE, TOO_FEW, NO_LEADER, LEFT_OUT, a refusal */
-    struct hth_avg_group *group; /* NULL unless HTH_OK */
+    struct hth_avg_group *group; /* NULL unless OK */
     struct hth_peer_id lost;     /* of it, silent before it began; zero: nobody */
-    bool led;
-    int64_t wait_us;  /* until the group's begin */
-    int64_t match_us; /* of that: after the last member had come */
+    int64_t wait_us;             /* until the group's begin */
+    int64_t match_us;            /* of that: after the last member had come */
 };
 
 typedef void hth_look_done_fn(void *arg, const struct hth_look_result *result);
@@ -139,18 +137,17 @@ struct hth_look_opts {
     uint32_t group_full; /* with these it begins where not all peers are known */
     int64_t window_us;   /* at most HTH_AVG_WINDOW_MAX_US */
     /* Fills in the peers of the line besides this one, at most `max`; returns how many. *all: every
-     * peer of the run is known. While they are not (and with NULL) a full group begins at once,
-     * others at the window's end. */
+     * peer of the run is known. While they are not a full group begins at once, others at the
+     * window's end. */
     uint32_t (*peers)(void *arg, struct hth_match_peer *out, uint32_t max, bool *all);
-    /* That peer did not answer in time: it is not there. May be NULL. */
+    /* That peer did not answer in time: it is not there. */
     void (*deaf)(void *arg, const struct hth_peer_id *id);
     hth_look_done_fn *done; /* exactly once, unless canceled; the look is gone then */
     void *arg;
 };
 
-/* Errors: E_CONFIG (mode without address, sizes, window, line, weight), E_BUSY (one looks). */
-enum hth_err hth_look_new(struct hth_match *match, const struct hth_look_opts *opts,
-                          struct hth_look **out) HTH_MUST;
+/* While none is under way. The caller has checked the numbers: they go to others as they are. */
+struct hth_look *hth_look_new(struct hth_match *match, const struct hth_look_opts *opts);
 /* No callback comes any more. Only before the callback came. */
 void hth_look_cancel(struct hth_look *look);
 

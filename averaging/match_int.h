@@ -3,8 +3,7 @@
  * match_int.h: the parts of the matchmaker.
  *
  *   match.c        the node: messages that arrive; groups out of lists
- *   match_look.c   one look: the lookers it knows, what it asks them, its turn and end
- *   match_lead.c   one look as leader: who is there, who is waited for, the group
+ *   match_look.c   one look: the lookers it knows, what it asks them, as leader too, its end
  *   match_msg.c    bytes
  *
  * A look acts in one place only, match_look.c:on_turn, which runs from its timer. Everything that
@@ -39,7 +38,6 @@ struct match_looker {
     struct hth_rpc_call *call; /* a JOIN that it has not answered */
     bool follow;               /* which says that we follow it */
     bool told;                 /* a JOIN was sent */
-    bool asked;                /* we follow it, or did */
 };
 
 struct hth_look {
@@ -57,7 +55,6 @@ struct hth_look {
     struct match_looker *leader; /* as this look knew last; NULL: itself */
     int64_t since_us;            /* when it came to know that */
     int64_t beat_us;             /* when the leader is asked again */
-    bool news;                   /* the owner may know of peers that were not told */
     struct match_looker *lost;   /* as leader: others may have heard it begin; NULL: none */
     enum hth_avg_reason last_refusal;
     bool done;
@@ -70,7 +67,6 @@ struct hth_match {
     struct hth_match_opts opts;
     struct hth_look *look;       /* NULL: none */
     struct hth_avg_group *begun; /* the last one: members may ask for the list */
-    int64_t clock_said_us;       /* when the log last spoke of clocks; 0: never */
     bool version_said;           /* it spoke of another version */
     int64_t usual_rtt_us;        /* of those who were asked; 0: of none it is known */
     struct hth_match_stats stats;
@@ -82,38 +78,16 @@ struct hth_match {
  * many, or more that only reduce than average), E_DUPLICATE (a peer is named twice). */
 enum hth_err hth_match_group(const struct hth_look *look, const struct hth_avg_member *members,
                              uint32_t count, struct hth_avg_group **out) HTH_MUST;
-/* Says, once a minute, that this peer's clock is too far from ours; once, that it has another
- * version. */
-void hth_match_clocks_differ(struct hth_match *m, const struct hth_peer_id *id);
-void hth_match_versions_differ(struct hth_match *m, const struct hth_peer_id *id);
-
 /* match_look.c */
 void hth_look_poke(struct hth_look *look);
-/* Below 0: a comes before b. */
-int hth_look_order(enum hth_avg_mode mode_a, const struct hth_hash *mark_a,
-                   enum hth_avg_mode mode_b, const struct hth_hash *mark_b);
 bool hth_look_precedes_us(const struct hth_look *look, const struct match_looker *l);
 struct match_looker *hth_look_find(const struct hth_look *look, const struct hth_peer_id *id);
 /* Notes a peer's own word about itself, and that it speaks. NULL: the table is full. */
 struct match_looker *hth_look_hear(struct hth_look *look, const struct hth_avg_member *m);
 void hth_look_set(struct match_looker *l, enum match_state state);
-/* It is of no use now: it refused, or with `deaf` did not answer in time. */
-void hth_look_strike(struct match_looker *l, bool deaf);
-/* How long an answer of that peer may take: HTH_MATCH_SILENCE_US, or two round trips where these
- * take longer; a handshake more without a connection; and how late we are ourselves. */
-int64_t hth_look_silence_us(const struct hth_look *look, const struct hth_peer_id *id);
-int64_t hth_look_patience_us(const struct hth_look *look);
 /* The one that should lead as far as this look knows; NULL: itself. */
 struct match_looker *hth_look_leader(const struct hth_look *look);
 /* Its word to us as leader. False: it makes no sense. */
 bool hth_look_take(struct match_looker *from, const struct hth_join_reply *reply);
-/* Ends it at the end of this turn. */
-void hth_look_end(struct hth_look *look, enum hth_err err, enum hth_avg_reason reason,
-                  struct hth_avg_group *group);
-
-/* match_lead.c */
-/* Begins the group or ends the look if it is time; gives up followers that fell silent. Returns
- * when to look again. */
-int64_t hth_lead_turn(struct hth_look *look);
 
 #endif

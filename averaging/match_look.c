@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* match_look.c: a look's life: the lookers it knows, what it asks them, its board. */
+/* match_look.c: a look: the lookers it knows, what it asks them, as leader too, and its end. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "averaging/match_int.h"
@@ -11,8 +12,8 @@
 
 /* ---- lookers -------------------------------------------------------------------------------- */
 
-int hth_look_order(enum hth_avg_mode mode_a, const struct hth_hash *mark_a,
-                   enum hth_avg_mode mode_b, const struct hth_hash *mark_b)
+static int order_of(enum hth_avg_mode mode_a, const struct hth_hash *mark_a,
+                    enum hth_avg_mode mode_b, const struct hth_hash *mark_b)
 {
     if (mode_a != mode_b)
         return mode_a < mode_b ? -1 : 1;
@@ -21,7 +22,7 @@ int hth_look_order(enum hth_avg_mode mode_a, const struct hth_hash *mark_a,
 
 bool hth_look_precedes_us(const struct hth_look *look, const struct match_looker *l)
 {
-    return hth_look_order(l->self.mode, &l->mark, look->self.mode, &look->mark) < 0;
+    return order_of(l->self.mode, &l->mark, look->self.mode, &look->mark) < 0;
 }
 
 struct match_looker *hth_look_find(const struct hth_look *look, const struct hth_peer_id *id)
@@ -83,12 +84,12 @@ struct match_looker *hth_look_hear(struct hth_look *look, const struct hth_avg_m
     return l;
 }
 
-int64_t hth_look_patience_us(const struct hth_look *look)
+static int64_t patience_us(const struct hth_look *look)
 {
     return HTH_MATCH_BEAT_US + HTH_MATCH_SILENCE_US + hth_match_far_us(look->match);
 }
 
-int64_t hth_look_silence_us(const struct hth_look *look, const struct hth_peer_id *id)
+static int64_t silence_us(const struct hth_look *look, const struct hth_peer_id *id)
 {
     const struct hth_match *m = look->match;
     struct hth_rpc_peer_info info;
@@ -111,14 +112,13 @@ struct match_looker *hth_look_leader(const struct hth_look *look)
         bool looks = l->state == MATCH_LOOKS || l->state == MATCH_FOLLOWS;
 
         if (looks && hth_avg_mode_reduces(l->self.mode) && hth_look_precedes_us(look, l) &&
-            (first == NULL ||
-             hth_look_order(l->self.mode, &l->mark, first->self.mode, &first->mark) < 0))
+            (first == NULL || order_of(l->self.mode, &l->mark, first->self.mode, &first->mark) < 0))
             first = l;
     }
     return first;
 }
 
-void hth_look_strike(struct match_looker *l, bool deaf)
+static void strike(struct match_looker *l, bool deaf)
 {
     struct hth_look *look = l->look;
     char text[HTH_PEER_SHORT_LEN];
@@ -128,8 +128,32 @@ void hth_look_strike(struct match_looker *l, bool deaf)
             deaf ? "silent" : hth_avg_reason_name(look->last_refusal));
     hth_look_set(l, MATCH_GONE);
     l->strikes += 2; /* who follows another that we gave up gets one */
-    if (deaf && look->opts.deaf != NULL)
+    if (deaf)
         look->opts.deaf(look->opts.arg, &l->self.id);
+}
+
+static void remember(struct hth_match *m, const struct hth_avg_group *group)
+{
+    size_t bytes = sizeof(*group) + group->count * sizeof(group->member[0]);
+
+    hth_free(m->begun);
+    m->begun = hth_calloc(1, bytes);
+    memcpy(m->begun, group, bytes);
+}
+
+static void end_look(struct hth_look *look, enum hth_avg_reason reason, struct hth_avg_group *group)
+{
+    if (look->done) {
+        hth_free(group);
+        return;
+    }
+    look->done = true;
+    look->result.reason = reason;
+    look->result.group = group;
+    look->result.wait_us = hth_now_us(look->match->env) - look->made_us;
+    if (group != NULL)
+        remember(look->match, group);
+    hth_look_poke(look);
 }
 
 /* ---- saying that we look --------------------------------------------------------------------- */
@@ -182,7 +206,7 @@ static void send_join(struct match_looker *l, bool follow)
     l->follow = follow;
     l->told = true;
     note_rtt(m, &l->self.id);
-    call.timeout_us = hth_look_silence_us(look, &l->self.id) + (follow ? 0 : HTH_MATCH_BEAT_US);
+    call.timeout_us = silence_us(look, &l->self.id) + (follow ? 0 : HTH_MATCH_BEAT_US);
     call.body.payload = bytes;
     call.body.payload_len = pack_join(look, follow, bytes);
     if (hth_rpc_call(m->rpc, &target, &call, on_answer, l, &l->call) != HTH_OK)
@@ -196,18 +220,6 @@ static void tell(struct hth_look *look, const struct hth_peer_id *id, const stru
 
     if (l != NULL && l->state == MATCH_EXPECTED && !l->told)
         send_join(l, false);
-}
-
-static void tell_peers(struct hth_look *look)
-{
-    struct hth_match_peer peers[HTH_AVG_MEMBERS_MAX];
-    uint32_t count = 0;
-    bool all = false;
-
-    if (look->opts.peers != NULL)
-        count = look->opts.peers(look->opts.arg, peers, HTH_AVG_MEMBERS_MAX, &all);
-    for (uint32_t i = 0; i < count; i++)
-        tell(look, &peers[i].id, &peers[i].addr);
 }
 
 /* ---- following ------------------------------------------------------------------------------- */
@@ -235,7 +247,7 @@ static bool take_begin(struct match_looker *from, const struct hth_join_reply *r
     look->result.match_us = reply->match_us;
     if (look->lost != NULL && look->lost != from)
         look->result.lost = look->lost->self.id;
-    hth_look_end(look, HTH_OK, HTH_AVG_OK, group);
+    end_look(look, HTH_AVG_OK, group);
     return true;
 }
 
@@ -264,7 +276,7 @@ bool hth_look_take(struct match_looker *from, const struct hth_join_reply *reply
     default:
         look->last_refusal = reply->reason;
     }
-    hth_look_strike(from, false);
+    strike(from, false);
     return good;
 }
 
@@ -275,7 +287,7 @@ static void take_error(struct match_looker *l, const struct hth_rpc_result *r)
         l->look->last_refusal = r->err == HTH_E_DRAINING ? HTH_AVG_DRAINING : HTH_AVG_NO_LEADER;
     else if (r->remote || l->state == MATCH_FOLLOWS)
         return;
-    hth_look_strike(l, true);
+    strike(l, true);
 }
 
 static void on_answer(void *arg, const struct hth_rpc_result *r)
@@ -292,8 +304,6 @@ static void on_answer(void *arg, const struct hth_rpc_result *r)
     }
     if (hth_join_reply_open(r->payload, r->payload_len, &reply) != HTH_OK)
         reply.reason = HTH_AVG_MALFORMED;
-    if (reply.reason == HTH_AVG_CLOCK_SKEW)
-        hth_match_clocks_differ(look->match, &l->self.id);
     if (reply.reason == HTH_AVG_WAIT && hth_peer_id_eq(&reply.members[0].id, &l->self.id))
         (void)hth_look_hear(look, &reply.members[0]);
     if (!look->done && (l->follow || (look->lost != NULL && reply.reason == HTH_AVG_OK)))
@@ -311,12 +321,9 @@ static int64_t follow(struct hth_look *look, struct match_looker *l)
     if (now_us < look->beat_us)
         return look->beat_us;
     look->beat_us = now_us + HTH_MATCH_BEAT_US;
-    l->asked = true;
     send_join(l, true);
     return look->beat_us;
 }
-
-/* ---- the turn ------------------------------------------------------------------------------- */
 
 static void turn_in(struct hth_look *look, int64_t us)
 {
@@ -329,31 +336,187 @@ void hth_look_poke(struct hth_look *look)
     turn_in(look, 0);
 }
 
-static void remember(struct hth_match *m, const struct hth_avg_group *group)
-{
-    size_t bytes = sizeof(*group) + group->count * sizeof(group->member[0]);
+/* ---- leading: who is there ------------------------------------------------------------------- */
 
-    hth_free(m->begun);
-    m->begun = hth_calloc(1, bytes);
-    memcpy(m->begun, group, bytes);
+/* As the owner says. */
+struct match_due {
+    struct hth_match_peer peer[HTH_AVG_MEMBERS_MAX];
+    uint32_t count;
+    bool all; /* of the run are known */
+};
+
+struct census {
+    uint32_t contributors; /* among this peer and its followers */
+    int64_t last_us;       /* when the last of them had come */
+    int64_t deadline_us;   /* the earliest of their windows */
+    int64_t pending_us;    /* until when somebody is waited for; INT64_MIN: nobody */
+    int64_t next_us;       /* when a follower is given up */
+};
+
+static void wait_until(struct census *c, int64_t until_us, int64_t now_us)
+{
+    if (until_us > now_us)
+        c->pending_us = HTH_MAX(c->pending_us, until_us);
 }
 
-void hth_look_end(struct hth_look *look, enum hth_err err, enum hth_avg_reason reason,
-                  struct hth_avg_group *group)
+/* Until when a looker that has not joined is waited for. Those who followed a peer that died find
+ * that out a little later than we; one without a connection to us needs the time to make one. */
+static int64_t patience(const struct hth_look *look, const struct match_looker *l)
 {
-    if (look->done) {
-        hth_free(group);
-        return;
+    int64_t us = HTH_MAX(patience_us(look), silence_us(look, &l->self.id));
+
+    return HTH_MAX(l->since_us, look->since_us) + us;
+}
+
+/* A follower that missed its beat is not waited for any more, unless it is heard again. */
+static void count_lookers(struct hth_look *look, struct census *c, int64_t now_us)
+{
+    for (uint32_t i = 0; i < look->count; i++) {
+        struct match_looker *l = look->lookers[i];
+        int64_t silent_us = l->heard_us + HTH_MATCH_BEAT_US + silence_us(look, &l->self.id);
+
+        if (l->state == MATCH_FOLLOWS && now_us >= silent_us)
+            strike(l, true);
+        if (l->state == MATCH_LOOKS)
+            wait_until(c, patience(look, l), now_us);
+        if (l->state != MATCH_FOLLOWS)
+            continue;
+        c->contributors += hth_avg_mode_brings(l->self.mode);
+        c->last_us = HTH_MAX(c->last_us, l->since_us);
+        c->deadline_us = HTH_MIN(c->deadline_us, l->left_us);
+        c->next_us = HTH_MIN(c->next_us, silent_us);
     }
-    look->done = true;
-    look->result.err = err;
-    look->result.reason = reason;
-    look->result.group = group;
-    look->result.wait_us = hth_now_us(look->match->env) - look->made_us;
-    if (group != NULL)
-        remember(look->match, group);
-    hth_look_poke(look);
 }
+
+static void count_due(struct hth_look *look, const struct match_due *due, struct census *c,
+                      int64_t now_us)
+{
+    int64_t least_us = look->made_us + patience_us(look);
+
+    for (uint32_t i = 0; due->all && i < due->count; i++) {
+        const struct match_looker *l = hth_look_find(look, &due->peer[i].id);
+
+        if (l == NULL || l->state == MATCH_EXPECTED)
+            wait_until(c, due->peer[i].due ? look->end_us : least_us, now_us);
+    }
+}
+
+/* ---- leading: the group ---------------------------------------------------------------------- */
+
+static int by_order(const void *a, const void *b)
+{
+    const struct match_looker *const *x = a, *const *y = b;
+
+    return order_of((*x)->self.mode, &(*x)->mark, (*y)->self.mode, &(*y)->mark);
+}
+
+static void on_sent(void *arg, const struct hth_rpc_result *r)
+{
+    (void)arg;
+    (void)r;
+}
+
+/* The last word to a follower. One that does not hear it is missed in its group. */
+static void send(struct hth_look *look, const struct match_looker *to,
+                 const struct hth_join_reply *reply)
+{
+    struct hth_match *m = look->match;
+    const struct hth_rpc_target target = {.peer = to->self.id};
+    struct hth_rpc_call_opts call = {.method = HTH_MATCH_METHOD_BEGIN};
+    uint8_t *bytes = hth_join_reply_pack(reply, &call.body.payload_len);
+
+    call.body.payload = bytes;
+    call.timeout_us = silence_us(look, &to->self.id);
+    (void)!hth_rpc_call(m->rpc, &target, &call, on_sent, NULL, NULL);
+    hth_free(bytes);
+}
+
+/* Clients come after trainers, and of them there may be too many. Helpers have the room that is
+ * left, and there are no more of them than average: peers that cost nothing to make do not push out
+ * anybody who brings values, nor have most of the shares. */
+static void begin(struct hth_look *look, const struct census *c)
+{
+    const struct hth_join_reply full = {.reason = HTH_AVG_FULL};
+    struct match_looker **from = hth_new_array(struct match_looker *, look->count + 1);
+    struct hth_avg_member members[HTH_AVG_MEMBERS_MAX] = {look->self};
+    uint32_t most = HTH_MIN(c->contributors, HTH_AVG_MEMBERS_MAX / 2u), came = 0, in = 0;
+    uint32_t room[2] = {most, most}; /* for those who only reduce, and for the others */
+    struct hth_join_reply list = {.reason = HTH_AVG_OK, .members = members, .count = 1};
+    struct hth_avg_group *group;
+
+    room[hth_avg_mode_brings(look->opts.mode)]--;
+    for (uint32_t i = 0; i < look->count; i++)
+        if (look->lookers[i]->state == MATCH_FOLLOWS)
+            from[came++] = look->lookers[i];
+    qsort(from, came, sizeof(*from), by_order);
+    for (uint32_t i = 0; i < came; i++) {
+        struct match_looker *l = from[i];
+        uint32_t *left = &room[hth_avg_mode_brings(l->self.mode)];
+
+        if (*left == 0) {
+            send(look, l, &full);
+            continue;
+        }
+        (*left)--;
+        members[list.count++] = l->self;
+        from[in++] = l;
+    }
+    list.match_us = look->result.match_us = hth_now_us(look->match->env) - c->last_us;
+    for (uint32_t i = 0; i < in; i++)
+        send(look, from[i], &list);
+    hth_free(from);
+    look->match->stats.led++;
+    if (hth_match_group(look, members, list.count, &group) == HTH_OK)
+        end_look(look, HTH_AVG_OK, group);
+    else
+        end_look(look, HTH_AVG_FAILED, NULL);
+}
+
+/* ---- leading: the turn ----------------------------------------------------------------------- */
+
+static void end_without(struct hth_look *look, const struct census *c)
+{
+    enum hth_avg_reason reason = c->contributors > 1 ? HTH_AVG_TOO_FEW : HTH_AVG_ALONE;
+
+    if (reason == HTH_AVG_ALONE && look->last_refusal != HTH_AVG_OK)
+        reason = look->last_refusal;
+    end_look(look, reason, NULL);
+}
+
+static int64_t lead_turn(struct hth_look *look, const struct match_due *due)
+{
+    int64_t now_us = hth_now_us(look->match->env), end_us = look->end_us;
+    int64_t least_us = patience_us(look);
+    struct census c = {.contributors = hth_avg_mode_brings(look->opts.mode),
+                       .last_us = look->made_us,
+                       .deadline_us = end_us,
+                       .pending_us = INT64_MIN,
+                       .next_us = INT64_MAX};
+    bool enough, complete;
+
+    count_lookers(look, &c, now_us);
+    count_due(look, due, &c, now_us);
+    c.deadline_us = HTH_MIN(HTH_MAX(c.deadline_us, look->since_us + least_us), end_us);
+    enough = hth_avg_mode_reduces(look->opts.mode) && c.contributors >= look->opts.group_min;
+    complete = c.pending_us == INT64_MIN && (due->all || c.contributors >= look->opts.group_full);
+    if (enough && (complete || now_us >= c.deadline_us)) {
+        begin(look, &c);
+        return now_us;
+    }
+    if (complete) /* a moment for those whose word is on its way */
+        end_us =
+            HTH_MIN(end_us, HTH_MAX(look->made_us + least_us, look->since_us + HTH_MATCH_BEAT_US));
+    if (now_us >= end_us) {
+        end_without(look, &c);
+        return now_us;
+    }
+    end_us = HTH_MIN(c.next_us, end_us);
+    if (c.pending_us != INT64_MIN)
+        end_us = HTH_MIN(end_us, c.pending_us);
+    return enough ? HTH_MIN(end_us, c.deadline_us) : end_us;
+}
+
+/* ---- the turn -------------------------------------------------------------------------------- */
 
 static void look_free(struct hth_look *look)
 {
@@ -410,9 +573,8 @@ static int64_t follow_turn(struct hth_look *look, struct match_looker *leader, i
         if (look->lookers[i]->state == MATCH_FOLLOWS)
             look->lookers[i]->state = MATCH_LOOKS;
     if (now_us >= last_us)
-        hth_look_end(look, HTH_E_TIMEOUT,
-                     look->last_refusal != HTH_AVG_OK ? look->last_refusal : HTH_AVG_NO_LEADER,
-                     NULL);
+        end_look(look, look->last_refusal != HTH_AVG_OK ? look->last_refusal : HTH_AVG_NO_LEADER,
+                 NULL);
     return next_us;
 }
 
@@ -421,17 +583,16 @@ static void on_turn(void *arg)
     struct hth_look *look = arg;
     int64_t now_us = hth_now_us(look->match->env), next_us = now_us;
     struct match_looker *leader = hth_look_leader(look);
+    struct match_due due;
 
     hth_rpc_observe_late(look->match->rpc, look->turn_us);
     look->turn_us = INT64_MAX;
     note_leader(look, leader);
-    if (look->news && !look->done)
-        tell_peers(look);
-    look->news = false;
-    if (!look->done && leader != NULL) {
-        next_us = follow_turn(look, leader, now_us);
-    } else if (!look->done) {
-        next_us = hth_lead_turn(look);
+    if (!look->done) {
+        due.count = look->opts.peers(look->opts.arg, due.peer, HTH_AVG_MEMBERS_MAX, &due.all);
+        for (uint32_t i = 0; i < due.count; i++)
+            tell(look, &due.peer[i].id, &due.peer[i].addr);
+        next_us = leader != NULL ? follow_turn(look, leader, now_us) : lead_turn(look, &due);
     }
     if (look->done)
         finish(look);
@@ -441,32 +602,11 @@ static void on_turn(void *arg)
 
 /* ---- life ----------------------------------------------------------------------------------- */
 
-static enum hth_err check(const struct hth_match *m, const struct hth_look_opts *o)
+struct hth_look *hth_look_new(struct hth_match *m, const struct hth_look_opts *opts)
 {
-    if (o->mode > HTH_AVG_CLIENT || (hth_avg_mode_reduces(o->mode) && m->opts.addr.family == 0))
-        return HTH_E_CONFIG;
-    if (hth_avg_shape_check(&o->line.shape) != HTH_OK ||
-        hth_avg_cell_check(&o->line.shape, &o->line.cell) != HTH_OK)
-        return HTH_E_CONFIG;
-    if (o->group_min == 0 || o->group_min > HTH_AVG_MEMBERS_MAX / 2 || o->done == NULL)
-        return HTH_E_CONFIG;
-    if (o->window_us <= 0 || o->window_us > HTH_AVG_WINDOW_MAX_US)
-        return HTH_E_CONFIG;
-    if (hth_avg_mode_brings(o->mode) && !(o->weight > 0 && o->weight <= HTH_AVG_WEIGHT_MAX))
-        return HTH_E_CONFIG;
-    return HTH_OK;
-}
+    struct hth_look *look = hth_new(struct hth_look);
 
-enum hth_err hth_look_new(struct hth_match *m, const struct hth_look_opts *opts,
-                          struct hth_look **out)
-{
-    struct hth_look *look;
-
-    *out = NULL;
-    HTH_TRY(check(m, opts));
-    if (m->look != NULL)
-        return HTH_E_BUSY;
-    look = hth_new(struct hth_look);
+    HTH_ASSERT(m->look == NULL);
     look->match = m;
     look->opts = *opts;
     look->self = (struct hth_avg_member){.id = m->env->self,
@@ -482,11 +622,9 @@ enum hth_err hth_look_new(struct hth_match *m, const struct hth_look_opts *opts,
     look->turn_us = INT64_MAX;
     look->made_us = look->since_us = hth_now_us(m->env);
     look->end_us = look->made_us + opts->window_us;
-    look->news = true;
     m->look = look;
     hth_look_poke(look);
-    *out = look;
-    return HTH_OK;
+    return look;
 }
 
 void hth_look_cancel(struct hth_look *look)

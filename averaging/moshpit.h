@@ -41,7 +41,7 @@ struct hth_moshpit_opts {
     double bandwidth;   /* bit/s that it can send; 0: not known, or a client */
     uint32_t group_min; /* members that make a round worth it, helpers not counted */
     int64_t window_us;  /* that a round looks for a group after the values are ready */
-    int64_t round_us;   /* that a round reduces, at most; large vectors more (moshpit_round.c) */
+    int64_t round_us;   /* that a round reduces, at most; large vectors more (hth_reduce_thin_us) */
     double share_max;   /* of a group's vector nobody reduces more than so many times the mean of
                          * those who reduce, whatever bandwidth it claims; at least 1, and of 256 or
                          * more nothing is bound. The same in all of a run: others are not met */

@@ -23,7 +23,6 @@
     X(6, FULL, "the group is full")                                                                \
     X(7, NOT_LEADER, "the peer follows another leader")                                            \
     X(8, NOT_SMALLER, "the peer comes later in the order and should follow instead")               \
-    X(11, CLOCK_SKEW, "the clocks differ by more than 3 seconds")                                  \
     X(12, DRAINING, "the peer is shutting down")                                                   \
     X(13, MALFORMED, "the message can't be read")                                                  \
     X(14, RANGE, "a number of the message is outside its range")                                   \

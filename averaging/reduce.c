@@ -3,9 +3,12 @@
 #include "averaging/reduce.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "averaging/reduce_int.h"
+
+#define THIN_BIT_S 2e6 /* a home's line, the worst that is worth it */
 
 /* ---- names --------------------------------------------------------------------------------- */
 
@@ -220,6 +223,32 @@ void hth_reduce_cancel(struct hth_reduce_round *r)
 {
     HTH_ASSERT(r->state == ROUND_RUNNING);
     round_remove(r, HTH_E_CANCELED);
+}
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+void hth_reduce_fill_usual(struct hth_reduce_member *m, uint32_t n)
+{
+    double known[HTH_AVG_MEMBERS_MAX];
+    uint32_t count = 0;
+    for (uint32_t i = 0; i < n; i++)
+        if (m[i].bandwidth > HTH_REDUCE_NOT_SAID)
+            known[count++] = m[i].bandwidth;
+    if (count == 0)
+        return;
+    qsort(known, count, sizeof(*known), by_size);
+    for (uint32_t i = 0; i < n; i++)
+        if (m[i].bandwidth == HTH_REDUCE_NOT_SAID)
+            m[i].bandwidth = known[(count - 1) / 2];
+}
+
+int64_t hth_reduce_thin_us(uint64_t count)
+{
+    return (int64_t)(2 * 2.0 * 8 * sizeof(float) * (double)count / THIN_BIT_S * HTH_US_PER_S);
 }
 
 /* ---- rounds: begin ------------------------------------------------------------------------- */

@@ -186,4 +186,11 @@ double hth_reduce_distance(const float *x, const float *v, size_t n);
 
 #define HTH_REDUCE_METHOD 66
 
+/* bit/s of a member that reduces and did not say how much it can send. */
+#define HTH_REDUCE_NOT_SAID 1.0
+/* Such a member counts as the lower median of those that did, which one claim can't move far. */
+void hth_reduce_fill_usual(struct hth_reduce_member *members, uint32_t count);
+/* Twice what so many floats take at best over a line that is just worth training over. */
+int64_t hth_reduce_thin_us(uint64_t count);
+
 #endif

@@ -10,18 +10,55 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "averaging/roster_int.h"
+#include "averaging/roster.h"
 #include "core/mem.h"
+#include "dht/board.h"
 #include "dht/uid.h"
 
-#define LIFE_US   (20 * HTH_US_PER_S)   /* of a note */
-#define SLOT_BITS 8                     /* peers with rarer marks speak at once, ... */
-#define SLOT_US   (100 * HTH_US_PER_MS) /* ... others so much later for each bit */
-#define LOWER_US  (3 * HTH_US_PER_S)    /* a level lasts, until those of a lower one have spoken */
-#define DOUBT_US  (60 * HTH_US_PER_S)
-#define RATE_STEP 0.25                /* a speed that others should hear of */
-#define LEAVE_US  (1 * HTH_US_PER_S)  /* the DHT may be gone before us */
-#define NEWS_US   (60 * HTH_US_PER_S) /* how long a refusal is news, and said only once */
+#define LIFE_US     (20 * HTH_US_PER_S)   /* of a note */
+#define SLOT_BITS   8                     /* peers with rarer marks speak at once, ... */
+#define SLOT_US     (100 * HTH_US_PER_MS) /* ... others so much later for each bit */
+#define LOWER_US    (3 * HTH_US_PER_S) /* a level lasts, until those of a lower one have spoken */
+#define DOUBT_US    (60 * HTH_US_PER_S)
+#define RATE_STEP   0.25                /* a speed that others should hear of */
+#define LEAVE_US    (1 * HTH_US_PER_S)  /* the DHT may be gone before us */
+#define NEWS_US     (60 * HTH_US_PER_S) /* how long a refusal is news, and said only once */
+#define SHAPES_MAX  8                   /* looked at beside the own one */
+#define PATIENCE_US (3 * HTH_US_PER_S)
+
+struct hth_roster {
+    struct hth_env *env;
+    struct hth_dht *dht;
+    struct hth_roster_opts opts;
+    struct hth_topic topic;
+    struct hth_board *board;
+    struct hth_record_cache *cache;
+    struct hth_roster_peer **peers; /* by id */
+    uint32_t count, capacity;
+    uint32_t seen[65], parts[65]; /* notes, and those that take part, by zeros of the mark */
+    /* this peer */
+    struct hth_roster_note self;
+    struct hth_publisher *note; /* NULL before its slot, or when it never spoke */
+    bool speaking;              /* the note is up */
+    bool leaving;
+    struct hth_roster_note said; /* as last published */
+    int64_t said_us;             /* when */
+    /* sampling */
+    uint32_t level; /* decides who posts */
+    int64_t slot_us, lower_us;
+    int64_t settle_us; /* until then those of a lower level have not all spoken */
+    bool ranked;       /* the cell is by rank, all being known */
+    int64_t review_us; /* when this peer proposes a shape; 0: there is one that suits */
+    /* refusals */
+    int64_t refused_us;    /* the latest, on our clock */
+    int64_t clock_said_us; /* when the log last spoke of clocks; 0: never */
+    struct hth_timer *timer;
+    int64_t turn_us; /* 0: not armed */
+    bool changed, freed;
+    hth_fn *left;
+    void *left_arg;
+    struct hth_roster_stats stats;
+};
 
 /* ---- time ------------------------------------------------------------------------------------ */
 
@@ -33,7 +70,7 @@ static void turn_at(struct hth_roster *r, int64_t at_us)
     hth_timer_set(r->env, r->timer, at_us - hth_now_us(r->env));
 }
 
-bool hth_roster_is_over(struct hth_roster *r, int64_t at_us)
+static bool is_over(struct hth_roster *r, int64_t at_us)
 {
     if (hth_now_us(r->env) >= at_us)
         return true;
@@ -50,7 +87,7 @@ static void change(struct hth_roster *r)
 
 /* ---- who counts ------------------------------------------------------------------------------ */
 
-bool hth_roster_takes_part(const struct hth_roster *r, const struct hth_roster_note *note)
+static bool takes_part(const struct hth_roster *r, const struct hth_roster_note *note)
 {
     return note->schema == r->opts.schema &&
            (note->flags & (HTH_ROSTER_BOOTSTRAPPING | HTH_ROSTER_HELPER)) == 0;
@@ -75,7 +112,7 @@ static uint32_t count_from(const uint32_t *by_zeros, uint32_t level)
 
 uint32_t hth_roster_population(const struct hth_roster *r, bool *exact)
 {
-    bool self = !r->opts.silent && !r->leaving && hth_roster_takes_part(r, &r->self);
+    bool self = !r->opts.silent && !r->leaving && takes_part(r, &r->self);
     uint32_t level = r->level + (hth_now_us(r->env) < r->settle_us);
     uint32_t n = count_from(r->parts, level) + (self && zeros(&r->env->self) >= level);
 
@@ -94,7 +131,7 @@ static void count(struct hth_roster *r)
         struct hth_roster_peer *p = r->peers[i];
 
         r->seen[p->zeros]++;
-        r->parts[p->zeros] += hth_roster_takes_part(r, &p->note);
+        r->parts[p->zeros] += takes_part(r, &p->note);
         p->doubted = now_us < p->doubted_until_us;
         if (p->doubted)
             turn_at(r, p->doubted_until_us);
@@ -112,12 +149,129 @@ static void adjust_level(struct hth_roster *r)
         r->lower_us = 0;
     else if (r->lower_us == 0)
         r->lower_us = now_us + LOWER_US;
-    if (r->lower_us != 0 && hth_roster_is_over(r, r->lower_us)) {
+    if (r->lower_us != 0 && is_over(r, r->lower_us)) {
         r->level--;
         r->lower_us = r->settle_us = now_us + LOWER_US;
         turn_at(r, r->lower_us);
     }
     r->stats.level = r->level;
+}
+
+/* ---- shape and cell -------------------------------------------------------------------------- */
+
+struct tally {
+    const struct hth_avg_shape *shape;
+    uint32_t holders;
+};
+
+/* A grid that a peer might have proposed for about as many as are counted here. */
+static bool suits(const struct hth_roster *r, const struct hth_avg_shape *shape)
+{
+    uint32_t population = hth_roster_population(r, NULL), longest = r->opts.group_max;
+    struct hth_avg_shape own = hth_avg_shape_for(population, r->opts.group_max), next;
+
+    if (population < 2 || shape->dims == 0 || shape->dims > own.dims + 1)
+        return false;
+    longest = HTH_MAX(longest, own.size[0]);
+    for (uint32_t i = 0; i < shape->dims; i++)
+        if (shape->size[i] > longest)
+            return false;
+    return !hth_avg_shape_review(shape, population, r->opts.group_max, &next);
+}
+
+/* Of as many the one with the larger text, so that two never swap. */
+static bool is_better(const struct tally *a, const struct tally *b)
+{
+    char x[HTH_AVG_SHAPE_TEXT_MAX], y[HTH_AVG_SHAPE_TEXT_MAX];
+
+    if (a->holders != b->holders)
+        return a->holders > b->holders;
+    return strcmp(hth_avg_shape_text(a->shape, x), hth_avg_shape_text(b->shape, y)) > 0;
+}
+
+/* NULL: nobody holds one that suits. */
+static const struct hth_avg_shape *most_held(const struct hth_roster *r)
+{
+    struct tally t[1 + SHAPES_MAX] = {{&r->self.shape, takes_part(r, &r->self)}};
+    const struct tally *best = NULL;
+    uint32_t shapes = 1;
+
+    for (uint32_t i = 0; i < r->count; i++) {
+        const struct hth_roster_note *note = &r->peers[i]->note;
+        uint32_t k = 0;
+
+        if (!takes_part(r, note) || note->shape.dims == 0)
+            continue;
+        while (k < shapes && !hth_avg_shape_eq(t[k].shape, &note->shape))
+            k++;
+        if (k == shapes && shapes <= SHAPES_MAX)
+            t[shapes++] = (struct tally){&note->shape, 0};
+        if (k < shapes)
+            t[k].holders++;
+    }
+    for (uint32_t k = 0; k < shapes; k++)
+        if (suits(r, t[k].shape) && (best == NULL || is_better(&t[k], best)))
+            best = &t[k];
+    return best != NULL ? best->shape : NULL;
+}
+
+static struct hth_avg_shape shape_of(struct hth_roster *r)
+{
+    const struct hth_avg_shape *held = most_held(r);
+    int64_t us = PATIENCE_US;
+
+    if (held != NULL || !r->speaking || hth_roster_population(r, NULL) < 2) {
+        r->review_us = 0;
+        return held != NULL ? *held : r->self.shape;
+    }
+    if (r->self.shape.dims == 0) /* a peer without any grid loses nothing by a hasty one */
+        us /= 3;
+    if (r->review_us == 0)
+        r->review_us = hth_now_us(r->env) + us + (int64_t)(hth_rng_unit(&r->env->rng) * (double)us);
+    if (!is_over(r, r->review_us))
+        return r->self.shape;
+    r->review_us = 0;
+    return hth_avg_shape_for(hth_roster_population(r, NULL), r->opts.group_max);
+}
+
+/* By rank. Clients can't be dialled, so a line of them alone never meets: who can be comes first,
+ * into all lines if there are enough. */
+static struct hth_avg_cell cell_among_all(const struct hth_roster *r)
+{
+    bool client = r->self.addr.family == 0;
+    uint32_t rank = 0, clients = client;
+
+    for (uint32_t i = 0; i < r->count; i++) {
+        const struct hth_roster_peer *p = r->peers[i];
+        bool other = p->note.addr.family == 0;
+
+        if (!takes_part(r, &p->note))
+            continue;
+        clients += other;
+        rank += other != client ? client : hth_peer_id_cmp(&p->id, &r->env->self) < 0;
+    }
+    if (clients == 0)
+        return hth_avg_cell_of_rank(&r->self.shape, rank);
+    return hth_avg_cell_across(&r->self.shape, rank);
+}
+
+static void find_place(struct hth_roster *r)
+{
+    char text[HTH_AVG_SHAPE_TEXT_MAX];
+    struct hth_avg_shape shape = r->opts.shape.dims > 0 ? r->opts.shape : shape_of(r);
+    bool other = !hth_avg_shape_eq(&shape, &r->self.shape), exact;
+
+    if (other)
+        HTH_LOG(r->env, HTH_DEBUG, HTH_SUB_AVG, "grid %s", hth_avg_shape_text(&shape, text));
+    r->self.shape = shape;
+    (void)hth_roster_population(r, &exact);
+    if (r->opts.has_cell)
+        r->self.cell = r->opts.cell;
+    else if (exact && shape.dims > 0)
+        r->self.cell = cell_among_all(r);
+    else if (other || r->ranked)
+        r->self.cell = hth_avg_cell_drawn(&shape, &r->env->self);
+    r->ranked = exact;
 }
 
 /* ---- this peer's note ------------------------------------------------------------------------ */
@@ -167,7 +321,7 @@ static void place(struct hth_roster *r)
     struct hth_avg_shape shape = r->self.shape;
     struct hth_avg_cell cell = r->self.cell;
 
-    hth_roster_place(r);
+    find_place(r);
     if (hth_avg_shape_eq(&shape, &r->self.shape) && memcmp(&cell, &r->self.cell, sizeof(cell)) == 0)
         return;
     say(r, shape.dims == 0);
@@ -199,7 +353,7 @@ static void on_turn(void *arg)
     }
     count(r);
     adjust_level(r);
-    if (!r->opts.silent && hth_roster_is_over(r, r->slot_us))
+    if (!r->opts.silent && is_over(r, r->slot_us))
         speak(r, zeros(&r->env->self) >= r->level);
     place(r);
     changed = r->changed;
@@ -262,6 +416,12 @@ void hth_roster_set_round(struct hth_roster *r, uint32_t round)
     r->self.round = round;
     say(r, false);
     place(r);
+}
+
+void hth_roster_set_place(struct hth_roster *r, uint32_t axis, uint32_t at)
+{
+    if (axis < r->self.shape.dims) /* which may have changed since the group began */
+        r->self.cell.at[axis] = at % r->self.shape.size[axis];
 }
 
 const struct hth_roster_note *hth_roster_self(const struct hth_roster *r)
@@ -461,7 +621,7 @@ static void begin(struct hth_roster *r)
 
     r->self = (struct hth_roster_note){
         .addr = o->addr, .flags = o->flags & HTH_ROSTER_FLAGS, .schema = o->schema};
-    hth_roster_place(r);
+    find_place(r);
     if (!o->silent)
         hth_roster_speak(r);
 }

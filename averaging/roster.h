@@ -28,9 +28,9 @@
  *
  * The cell. With L = 0 it is this peer's rank among the sorted ids of those that take part, so that
  * any number of peers fill the grid evenly (where there are clients those who can be dialled come
- * first, across the lines: hth_avg_cell_across). Else it is drawn from the id and the round. It
- * follows from what the peer sees now, so a grid is full again as soon as all have seen who came
- * and who went.
+ * first, across the lines: hth_avg_cell_across). It follows from what the peer sees now, so a grid
+ * is full again as soon as all have seen who came and who went. In a sample it is drawn from the id
+ * at first, and then moves along the axis of each group that this peer was in.
  *
  * What others say is bounded and checked (a note with a number that makes no sense is refused as a
  * whole), but not proved: a liar can shift counts and shapes, as it can lie in a round.
@@ -103,6 +103,8 @@ void hth_roster_set_flags(struct hth_roster *roster, uint32_t flags);
 void hth_roster_set_last(struct hth_roster *roster, const struct hth_roster_last *last);
 /* In which it looks next. */
 void hth_roster_set_round(struct hth_roster *roster, uint32_t round);
+/* It was in a group along that axis, and had that place in it: its coordinate in a sample. */
+void hth_roster_set_place(struct hth_roster *roster, uint32_t axis, uint32_t at);
 /* With its present shape (dims 0 while nobody else was seen) and its cell in that round. */
 const struct hth_roster_note *hth_roster_self(const struct hth_roster *roster);
 

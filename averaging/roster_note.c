@@ -12,7 +12,7 @@
 #include <float.h>
 #include <string.h>
 
-#include "averaging/roster_int.h"
+#include "averaging/roster_note.h"
 
 #define NOTE_VERSION 8
 

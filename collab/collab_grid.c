@@ -203,7 +203,11 @@ static void on_reduced(void *arg, const struct hth_reduce_result *r)
 {
     struct grid_line *l = arg;
     enum hth_err err = collab_reduced(r);
+    uint32_t i = 0;
     l->reduce = NULL;
+    for (uint32_t k = 0; k < l->size; k++)
+        if (samples_at(l, k) > 0 && r->fates[i++].as_reducer != HTH_REDUCE_DROP_NONE)
+            hth_roll_slow(l->grid->collab->roll, &peer_at(l, k)->id);
     hth_line_counts(&l->grid->collab->stats.averages, r);
     if (err == HTH_OK && !is_whole(r))
         err = HTH_E_UNREACHABLE;
@@ -231,8 +235,12 @@ static enum hth_err reduce(struct grid_line *l)
     struct hth_collab *c = l->grid->collab;
     struct hth_reduce_member members[HTH_ROLL_LINE_MAX];
     uint64_t all = 0;
-    for (uint32_t k = 0; k < l->size; k++)
-        all += samples_at(l, k);
+    bool any = false; /* can reduce, and does not rest */
+    for (uint32_t k = 0; k < l->size; k++) {
+        uint64_t samples = samples_at(l, k);
+        all += samples;
+        any |= samples > 0 && hth_line_reduces(peer_at(l, k));
+    }
     struct hth_reduce_opts o = hth_line_opts(c->opts.count, c->spans, c->opts.span_count);
     for (uint32_t k = 0; k < l->size; k++) {
         const struct hth_roll_peer *p = peer_at(l, k);
@@ -240,11 +248,11 @@ static enum hth_err reduce(struct grid_line *l)
         if (k == l->at)
             o.self = o.member_count;
         if (samples > 0)
-            members[o.member_count++] =
-                (struct hth_reduce_member){.id = p->id,
-                                           .addr = p->addr,
-                                           .bandwidth = p->addr.family != 0,
-                                           .weight = (double)samples / (double)all};
+            members[o.member_count++] = (struct hth_reduce_member){
+                .id = p->id,
+                .addr = p->addr,
+                .bandwidth = any ? hth_line_reduces(p) : p->addr.family != 0,
+                .weight = (double)samples / (double)all};
     }
     if ((samples_at(l, l->at) > 0) != (c->average != NULL))
         return HTH_E_PROTOCOL; /* it said something else */
@@ -253,6 +261,7 @@ static enum hth_err reduce(struct grid_line *l)
     o.group = name_of(c, l->axis, l->cell, &l->begin);
     o.members = members;
     o.values = c->average;
+    o.far = c->opts.far;
     o.fixed = true;
     o.done = on_reduced;
     o.arg = l;

@@ -6,10 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROUND_US   (30 * HTH_US_PER_S)
-#define THIN_BIT_S 2e6 /* a slower line is no line to train over */
-#define KBIT       1e3
-#define NOT_SAID   1.0 /* bit/s; the least that is said is a kbit/s */
+#define ROUND_US (30 * HTH_US_PER_S)
+#define KBIT     1e3
 
 static int by_id(const void *a, const void *b)
 {
@@ -52,28 +50,7 @@ uint32_t hth_line_of_helper(const struct hth_cells *cells, uint32_t helper)
 
 static double said(const struct hth_roll_peer *p)
 {
-    return p->up_kbit > 0 ? KBIT * p->up_kbit : NOT_SAID;
-}
-
-static int by_size(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-static void set_usual(struct hth_reduce_member *m, uint32_t n)
-{
-    double known[HTH_LINE_MAX];
-    uint32_t count = 0;
-    for (uint32_t i = 0; i < n; i++)
-        if (m[i].bandwidth > NOT_SAID)
-            known[count++] = m[i].bandwidth;
-    if (count == 0)
-        return;
-    qsort(known, count, sizeof(*known), by_size);
-    for (uint32_t i = 0; i < n; i++)
-        if (m[i].bandwidth == NOT_SAID)
-            m[i].bandwidth = known[(count - 1) / 2];
+    return p->up_kbit > 0 ? KBIT * p->up_kbit : HTH_REDUCE_NOT_SAID;
 }
 
 /* ---- a line ------------------------------------------------------------------------------- */
@@ -87,14 +64,13 @@ static struct hth_reduce_member member_of(const struct hth_roll_peer *p, bool re
                                       .stranger = rests};
 }
 
-static bool reduces(const struct hth_roll_peer *p)
+bool hth_line_reduces(const struct hth_roll_peer *p)
 {
     return !p->rests && p->addr.family != 0;
 }
 
 uint32_t hth_line_fill(const struct hth_roll_group *group, const struct hth_cells *cells,
-                       uint32_t line, struct hth_reduce_member out[HTH_LINE_MAX],
-                       uint32_t *members)
+                       uint32_t line, struct hth_reduce_member out[HTH_LINE_MAX], uint32_t *members)
 {
     const struct hth_roll_peer *peer[HTH_ROLL_LINE_MAX];
     uint32_t n = 0;
@@ -104,7 +80,7 @@ uint32_t hth_line_fill(const struct hth_roll_group *group, const struct hth_cell
         if (cell >= cells->count)
             continue; /* a hole */
         peer[n] = &group->peer[cells->member[cell]];
-        any |= reduces(peer[n++]);
+        any |= hth_line_reduces(peer[n++]);
     }
     for (uint32_t i = 0; i < n; i++)
         out[i] = member_of(peer[i], any && peer[i]->rests);
@@ -113,7 +89,7 @@ uint32_t hth_line_fill(const struct hth_roll_group *group, const struct hth_cell
         out[n] = member_of(&group->helper[i], false);
         out[n++].weight = 0;
     }
-    set_usual(out, n);
+    hth_reduce_fill_usual(out, n);
     return n;
 }
 
@@ -130,24 +106,17 @@ struct hth_hash hth_line_name(const struct hth_crypto *crypto, const struct hth_
     return out;
 }
 
-/* Groups on thin lines take twice what they need at best. A member that is lost, silent, or slower
- * than the others is given up long before. */
-static int64_t round_us(uint64_t count)
-{
-    double bits = 2.0 * 8 * sizeof(float) * (double)count;
-    return HTH_MAX(ROUND_US, (int64_t)(2 * bits / THIN_BIT_S * HTH_US_PER_S));
-}
-
 struct hth_reduce_opts hth_line_opts(uint64_t count, const struct hth_avg_span *spans,
                                      uint32_t span_count)
 {
-    return (struct hth_reduce_opts){.count = count,
-                                    .spans = spans,
-                                    .span_count = span_count,
-                                    .same = true,
-                                    .share_max = HTH_AVG_SHARE_MAX,
-                                    .timeout_us = HTH_MIN(round_us(count),
-                                                          HTH_AVG_REDUCE_TIMEOUT_MAX_US)};
+    return (struct hth_reduce_opts){
+        .count = count,
+        .spans = spans,
+        .span_count = span_count,
+        .same = true,
+        .share_max = HTH_AVG_SHARE_MAX,
+        .timeout_us =
+            HTH_MIN(HTH_MAX(ROUND_US, hth_reduce_thin_us(count)), HTH_AVG_REDUCE_TIMEOUT_MAX_US)};
 }
 
 /* ---- for people --------------------------------------------------------------------------- */

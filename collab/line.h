@@ -30,6 +30,8 @@ void hth_line_group(const struct hth_crypto *crypto, const struct hth_peer_id *s
                     struct hth_ready_reply *go, struct hth_roll_group *out);
 /* The line of a helper of the list. */
 uint32_t hth_line_of_helper(const struct hth_cells *cells, uint32_t helper);
+/* It can be dialled, and does not rest. */
+bool hth_line_reduces(const struct hth_roll_peer *peer);
 /* The reductions of a line's members, in order; *members: how many of them come first that are
  * members. Returns how many there are in all. */
 uint32_t hth_line_fill(const struct hth_roll_group *group, const struct hth_cells *cells,

@@ -53,6 +53,10 @@ struct hth_dht_ops {
                           void *arg, struct hth_dht_watch **watch);
     void (*unwatch)(void *self, struct hth_dht_watch *watch);
     void (*stats)(void *self, struct hth_dht_stats *out);
+    /* Of a closed run, by its network's tag (dht/record.h): this owner is a member, or no longer.
+     * From the first call on a table may turn others' records away where they are too many. NULL:
+     * it takes all of them. */
+    void (*know)(void *self, uint64_t network, const struct hth_pubkey *owner, bool known);
 };
 
 struct hth_dht {
@@ -97,6 +101,12 @@ static inline void hth_dht_unwatch(struct hth_dht *d, struct hth_dht_watch *watc
 static inline void hth_dht_stats(struct hth_dht *d, struct hth_dht_stats *out)
 {
     d->ops->stats(d->self, out);
+}
+static inline void hth_dht_know(struct hth_dht *d, uint64_t network, const struct hth_pubkey *owner,
+                                bool known)
+{
+    if (d->ops->know != NULL)
+        d->ops->know(d->self, network, owner, known);
 }
 
 #endif

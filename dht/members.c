@@ -22,6 +22,7 @@ struct hth_members {
     struct hth_dht *dht;
     struct hth_members_opts opts;
     struct hth_closed_run run;
+    uint64_t network; /* its tag */
     struct hth_map *by_key;
     struct hth_board *board;
     struct hth_publisher *publisher;
@@ -51,6 +52,7 @@ static enum hth_err on_record(void *arg, const struct hth_record *rec, void **us
         who->key = rec->owner;
         who->id = rec->owner_id;
         hth_map_put(m->by_key, who->key.b, sizeof(who->key.b), who);
+        hth_dht_know(m->dht, m->network, &who->key, true);
     }
     who->grant = grant;
     *user = who;
@@ -64,6 +66,7 @@ static void on_gone(void *arg, const struct hth_peer_id *owner, uint8_t part, vo
     (void)owner;
     (void)part;
     hth_map_del(m->by_key, who->key.b, sizeof(who->key.b));
+    hth_dht_know(m->dht, m->network, &who->key, false);
     hth_free(who);
 }
 
@@ -210,7 +213,9 @@ enum hth_err hth_members_new(struct hth_env *env, struct hth_dht *dht,
     m->dht = dht;
     m->opts = *opts;
     m->run = *opts->run;
+    m->network = hth_network_tag(env->crypto, opts->network);
     m->by_key = hth_map_new();
+    hth_dht_know(dht, m->network, &env->pubkey, true);
     for (size_t i = 0; i < HTH_REVOKED_LISTS; i++)
         m->list[i] = (struct list_part){.of = m, .place = i};
     enum hth_err err = open_boards(m);

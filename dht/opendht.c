@@ -95,6 +95,7 @@ struct hth_opendht {
     struct hth_env *env;
     dht_runner *runner;
     struct hth_addr bind;
+    struct hth_opendht_door *door;
     struct inbox *inbox;
     struct opendht_op *ops;
     struct boot boot[HTH_BOOTSTRAP_MAX];
@@ -472,11 +473,18 @@ static void o_stats(void *self, struct hth_dht_stats *out)
     pthread_mutex_lock(&o->inbox->lock);
     out->values_refused = o->inbox->dropped;
     pthread_mutex_unlock(&o->inbox->lock);
+    out->values_refused += hth_opendht_door_dropped(o->door);
     out->nodes_good = nodes_good(o);
 }
 
-static const struct hth_dht_ops OPS = {o_put,   o_withdraw, o_get,  o_get_cancel,
-                                       o_watch, o_unwatch,  o_stats};
+static void o_know(void *self, uint64_t network, const struct hth_pubkey *owner, bool known)
+{
+    struct hth_opendht *o = self;
+    hth_opendht_door_know(o->door, network, owner, known);
+}
+
+static const struct hth_dht_ops OPS = {o_put,   o_withdraw, o_get,   o_get_cancel,
+                                       o_watch, o_unwatch,  o_stats, o_know};
 
 /* ---- bootstrap ----------------------------------------------------------------------------- */
 
@@ -577,9 +585,9 @@ static enum hth_err start(struct hth_opendht *o, const struct hth_opendht_opts *
     config.dht_config.node_config.network = opts->network;
     config.dht_config.node_config.persist_path = opts->persist_path;
     o->runner = dht_runner_new();
-    hth_opendht_bind_to(opts->bind.family != 0 ? &opts->bind : NULL);
+    hth_opendht_bind_to(opts->bind.family != 0 ? &opts->bind : NULL, o->door);
     int rc = dht_runner_run_config(o->runner, opts->bind.port, &config);
-    hth_opendht_bind_to(NULL);
+    hth_opendht_bind_to(NULL, NULL);
     if (rc != 0 || (opts->bind.family != 0 && bound_port(o) == 0)) {
         HTH_LOG(
             o->env, HTH_ERROR, HTH_SUB_DHT,
@@ -603,6 +611,7 @@ enum hth_err hth_opendht_new(struct hth_env *env, const struct hth_opendht_opts 
     o->bind = opts->bind;
     o->dht.ops = &OPS;
     o->dht.self = o;
+    o->door = hth_opendht_door_new();
     o->inbox = hth_new(struct inbox);
     pthread_mutex_init(&o->inbox->lock, NULL);
     o->inbox->env = env;
@@ -626,6 +635,8 @@ void hth_opendht_free(struct hth_opendht *o)
         atomic_store(&op->quiet, true);
     if (o->runner != NULL)
         dht_runner_delete(o->runner); /* joins its threads */
+    hth_opendht_unbind(o->door);
+    hth_opendht_door_free(o->door);
     while (o->ops != NULL)
         op_free(o->ops);
     for (struct opendht_event *e = in->head, *next; e != NULL; e = next) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * opendht_bind.c: lets a caller choose the address that OpenDHT's sockets listen on.
+ * opendht_bind.c: lets a caller choose the address that OpenDHT's sockets listen on, and which of
+ * the datagrams that come there OpenDHT reads.
  *
  * OpenDHT's C API takes a port and always binds to every address. This file defines bind(2) for the
  * program: the dynamic linker resolves libopendht's call to it, because the program's symbols come
@@ -12,26 +13,46 @@
  * every listen returns a failed token although it listens, so no cancel can end it, and every
  * watched key is queried and stored until the program ends. Where IPv6 is turned off, loopback
  * fails too, and binding to any address reaches no one.
+ *
+ * recvfrom(2) is defined in the same way: where a socket was bound with a door (opendht_door.h), it
+ * passes over what the door does not let in.
  */
 #define _DEFAULT_SOURCE /* syscall */
 #include "dht/opendht_bind.h"
 
 #include <errno.h>
 #include <netinet/in.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <time.h>
 #include <unistd.h>
 
-static _Thread_local const struct hth_addr *wanted;
+#define FDS     4096 /* a node's sockets are among a program's first */
+#define REST_MS 10
 
-void hth_opendht_bind_to(const struct hth_addr *addr)
+static _Thread_local const struct hth_addr *wanted;
+static _Thread_local struct hth_opendht_door *door;
+static _Atomic(struct hth_opendht_door *) doors[FDS];
+
+void hth_opendht_bind_to(const struct hth_addr *addr, struct hth_opendht_door *to)
 {
     wanted = addr;
+    door = to;
+}
+
+void hth_opendht_unbind(const struct hth_opendht_door *of)
+{
+    for (size_t fd = 0; fd < FDS; fd++)
+        if (atomic_load(&doors[fd]) == of)
+            atomic_store(&doors[fd], NULL);
 }
 
 static int kernel_bind(int fd, const struct sockaddr *sa, socklen_t len)
 {
+    if (door != NULL && fd >= 0 && fd < FDS)
+        atomic_store(&doors[fd], door);
     return (int)syscall(SYS_bind, fd, sa, len);
 }
 
@@ -72,4 +93,37 @@ int bind(int fd, const struct sockaddr *sa, socklen_t len)
     if (wanted != NULL && sa->sa_family == AF_INET6 && len == sizeof(struct sockaddr_in6))
         return bind6(fd, sa, len);
     return kernel_bind(fd, sa, len);
+}
+
+static bool lets(struct hth_opendht_door *d, const void *data, size_t len)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return hth_opendht_door_lets(d, data, len,
+                                 (int64_t)now.tv_sec * HTH_US_PER_S + now.tv_nsec / 1000);
+}
+
+/* Datagrams that are dropped come in crowds, and to wake up for each costs more than the look at
+ * it: when nothing follows on one, the reader rests, and takes in one go what comes meanwhile. */
+ssize_t recvfrom(int fd, void *buf, size_t len, int flags, struct sockaddr *from,
+                 socklen_t *from_len)
+{
+    static const struct timespec pause = {.tv_nsec = REST_MS * 1000000L};
+    struct hth_opendht_door *d = fd >= 0 && fd < FDS ? atomic_load(&doors[fd]) : NULL;
+    const socklen_t room = from_len != NULL ? *from_len : 0;
+    bool dropped = false;
+    for (;;) {
+        ssize_t n = syscall(SYS_recvfrom, fd, buf, len, flags, from, from_len);
+        if (n < 0 && dropped) {
+            int err = errno;
+            nanosleep(&pause, NULL);
+            errno = err;
+        }
+        if (d == NULL || n <= 0 || lets(d, buf, (size_t)n))
+            return n;
+        if (from_len != NULL)
+            *from_len = room;
+        flags |= MSG_DONTWAIT; /* the caller knew of one datagram */
+        dropped = true;
+    }
 }

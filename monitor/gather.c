@@ -21,6 +21,8 @@
 /* A watch may lose a datagram, so beacons are looked up, too. */
 #define LOOKUP_US   (300 * HTH_US_PER_MS)
 #define AT_ONCE_MAX 64
+#define MINUTE_US   (60 * HTH_US_PER_S)
+#define EACH_MAX    3 /* dials of an address in a minute */
 
 /* ---- peers --------------------------------------------------------------------------------- */
 
@@ -214,6 +216,47 @@ void hth_gather_count(const struct hth_gather *g, uint32_t layer, uint32_t *serv
     hth_free(copies);
 }
 
+/* ---- dialling ------------------------------------------------------------------------------ */
+
+struct dialled {
+    char addr[HTH_ADDR_TEXT_MAX];
+    int64_t at_us[EACH_MAX]; /* from `oldest` on in turn; 0: never */
+    uint32_t oldest;
+};
+
+static bool may_dial(struct hth_gather *g, const struct hth_gather_peer *p)
+{
+    struct hth_rpc_peer_info info;
+    char text[HTH_ADDR_TEXT_MAX];
+    int64_t now_us = hth_now_us(g->env);
+    if (p->own || (hth_rpc_peer_info(g->rpc, &p->id, &info) == HTH_OK && info.connected))
+        return true;
+    hth_addr_text(&p->addr, text);
+    struct dialled *d = hth_map_get(g->dialled, text, strlen(text));
+    if (d == NULL && hth_map_count(g->dialled) == HTH_GATHER_DIALLED_MAX)
+        return false;
+    if (d == NULL) {
+        d = hth_new(struct dialled);
+        memcpy(d->addr, text, sizeof(text));
+        hth_map_put(g->dialled, text, strlen(text), d);
+    }
+    int64_t *at_us = &d->at_us[d->oldest];
+    if (*at_us != 0 && now_us - *at_us < MINUTE_US)
+        return false;
+    *at_us = now_us;
+    d->oldest = (d->oldest + 1) % EACH_MAX;
+    return true;
+}
+
+/* Forgets those whose last dial is a minute ago. */
+static void forget_dialled(struct hth_gather *g, int64_t now_us)
+{
+    struct dialled *d;
+    for (size_t it = 0; (d = hth_map_next(g->dialled, &it, NULL, NULL)) != NULL;)
+        if (now_us - d->at_us[(d->oldest + EACH_MAX - 1) % EACH_MAX] >= MINUTE_US)
+            hth_free(hth_map_del(g->dialled, d->addr, strlen(d->addr)));
+}
+
 /* ---- asking -------------------------------------------------------------------------------- */
 
 static void answered(struct hth_gather_peer *p, bool lives)
@@ -298,7 +341,7 @@ static void ask(struct hth_gather_peer *p)
         return;
     if (p->state == HTH_NOT_ASKED) {
         p->state = HTH_SILENT;
-        if (hth_rpc_call(g->rpc, &to, &call, on_about, p, &p->call) == HTH_OK) {
+        if (may_dial(g, p) && hth_rpc_call(g->rpc, &to, &call, on_about, p, &p->call) == HTH_OK) {
             p->state = HTH_ASKED;
             g->waits++;
         }
@@ -475,6 +518,7 @@ enum hth_err hth_gather_new(struct hth_env *env, struct hth_dht *dht,
     g->dht = dht;
     g->opts = *opts;
     g->by_id = hth_map_new_held(offsetof(struct hth_gather_peer, id), sizeof(struct hth_peer_id));
+    g->dialled = hth_map_new();
     g->timer = hth_timer_new(env, on_timer, g);
     for (size_t l = 0; l < opts->layer_count; l++)
         (void)show(g, &opts->layers[l]);
@@ -494,6 +538,7 @@ enum hth_err hth_gather_again(struct hth_gather *g, uint32_t recall_after_s)
     g->answered_us = g->lookup_us = 0;
     g->complete = false;
     forget_peers(g);
+    forget_dialled(g, hth_now_us(g->env));
     if (g->opts.layer_count == 0)
         g->layer_count = 0;
     if (g->rpc != NULL)
@@ -509,6 +554,8 @@ void hth_gather_free(struct hth_gather *g)
     forget_peers(g);
     hth_rpc_free(g->rpc);
     hth_map_free(g->by_id);
+    forget_dialled(g, INT64_MAX);
+    hth_map_free(g->dialled);
     hth_timer_free(g->env, g->timer);
     hth_roster_free(g->roster);
     hth_free(g);

@@ -19,6 +19,9 @@
  * the first DHT node answered at the latest. Before that answer it waits for ever: joining
  * (dht/peers.h) says why none comes.
  *
+ * Anybody may name a third party's address. One that no connection is open to is dialled three
+ * times in a minute at most, whoever is said to be there; else the peer is silent.
+ *
  * Without a name it takes the beacons of all runs, and goes on with a run while it is the only one.
  * Of layers with one name the one of most hosts is shown (status_layers.h).
  *
@@ -45,6 +48,8 @@ struct hth_rpc;
 #define HTH_GATHER_PEERS_MAX 1024
 /* Experts that are counted, of all hosts; later ones are left out. */
 #define HTH_GATHER_EXPERTS_MAX (1u << 20)
+/* Addresses that are dialled in a minute; peers at others are silent. */
+#define HTH_GATHER_DIALLED_MAX (4 * HTH_GATHER_PEERS_MAX)
 
 /* A peer on this machine: dialled at `addr`, whatever it announces. */
 struct hth_gather_own {
@@ -108,7 +113,8 @@ struct hth_gather { /* read-only for others, and for printing after `done` */
     struct hth_gather_peer *peer[HTH_GATHER_PEERS_MAX];
     size_t peer_count;
     struct hth_map *by_id;
-    uint32_t expert_count; /* of all peers */
+    struct hth_map *dialled; /* addresses of the last minute, by their text */
+    uint32_t expert_count;   /* of all peers */
     struct hth_rpc *rpc;
     struct hth_expert_client *client;
     uint32_t waits; /* for so many answers */

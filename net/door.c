@@ -5,8 +5,8 @@
  * A stranger is an accepted stream until its owner attaches callbacks for a peer that it knows
  * (hth_stream_ops.is_stranger). It costs signatures: a handshake takes longer than most calls. So a
  * turn takes a step of one stranger, and what peers sent meanwhile waits for no more. When steps
- * took BURST_US 2000
- * one they would find cold caches, and take twice as long.)
+ * took BURST_US more than their share, the door rests until that is paid for. (If it rested after
+ * each, they would find cold caches, and take twice as long.)
  *
  *   a listener is readable --+                               a few more are accepted
  *   a stranger sent bytes ---+--> waits --> the door's turn: one of those that wait takes a step

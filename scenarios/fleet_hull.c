@@ -222,7 +222,6 @@ static void w_free(void *self)
 }
 
 static const struct hth_averager_ops WATCH_OPS = {
-    .name = "watched",
     .start = w_start,
     .ready = w_ready,
     .offer = w_offer,

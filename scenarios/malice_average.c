@@ -150,7 +150,6 @@ static void p_free(void *self)
 }
 
 static const struct hth_averager_ops lying_ops = {
-    .name = "lying",
     .start = p_start,
     .ready = p_ready,
     .offer = p_offer,

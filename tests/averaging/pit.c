@@ -22,14 +22,14 @@ static void take(struct pit_peer *p, const struct hth_avg_result *r)
 static void offer(struct pit_peer *q)
 {
     struct pit *p = q->pit;
-    struct hth_avg_span span = {.count = p->count, .format = p->format};
     struct hth_avg_offer o = {.count = p->count,
                               .weight = q->weight,
                               .schema = p->roster.schema,
-                              .spans = &span,
+                              .spans = &p->span,
                               .span_count = 1};
     enum hth_err err;
 
+    p->span = (struct hth_avg_span){.count = p->count, .format = p->format};
     if (q->mode != HTH_AVG_HELPER)
         assert_ok(hth_env_blob_new(q->env, p->count * sizeof(float), NULL, &o.values));
     if (o.values != NULL && o.values->data != NULL)

@@ -45,6 +45,7 @@ struct pit {
     struct hth_roster_opts roster;
     struct hth_reducer_opts reducer;
     enum hth_quant_format format;
+    struct hth_avg_span span; /* of all */
     bool apply; /* the average replaces the values */
 };
 

@@ -65,22 +65,9 @@ static void test_shape_golden(void **state)
         uint32_t population, group_max;
         const char *text;
     } golden[] = {
-        {1, 16, "1"},
-        {2, 16, "2"},
-        {16, 16, "16"},
         {17, 16, "5x4"},
-        {16, 4, "4x4"},
-        {27, 3, "3x3x3"},
-        {16, 2, "2x2x2x2"},
-        {1024, 32, "32x32"},
-        {512, 32, "23x23"},
-        {512, 8, "8x8x8"},
-        {768, 32, "28x28"},
-        {900, 32, "30x30"},
         {13, 3, "3x2x2"},
-        {19, 3, "3x3x2"},
         {4096, 16, "16x16x16"},
-        {5, 2, "2x2"},
         {0, 0, "1"},
         {16777216, 4096, "4096x4096"},
         {UINT32_MAX, 2, "8x8x8x8x8x8x8x8"},
@@ -191,7 +178,7 @@ static void test_cells(void **state)
     assert_err(HTH_E_RANGE, hth_avg_cell_check(&shape, &cell));
     for (uint32_t i = 0; i < 6000; i++) {
         struct hth_peer_id id = {.b = {(uint8_t)i, (uint8_t)(i >> 8)}};
-        cell = hth_avg_cell_drawn(&shape, &id, i % 3);
+        cell = hth_avg_cell_drawn(&shape, &id);
         assert_ok(hth_avg_cell_check(&shape, &cell));
         count[(cell.at[0] * 4 + cell.at[1]) * 3 + cell.at[2]]++;
     }
@@ -260,9 +247,10 @@ struct crowd {
     double value[PEERS_MAX];
 };
 
-/* Every line of the round takes its mean. */
-static void run_round(struct crowd *c, uint32_t round)
+/* Every line of the round takes its mean, and deals out its cells with `deals`. */
+static void run_round(struct crowd *c, uint32_t round, bool deals)
 {
+    uint32_t axis = hth_avg_axis(&c->shape, round);
     bool done[PEERS_MAX] = {false};
     struct hth_avg_line mine = {.shape = c->shape, .round = round}, other = mine;
 
@@ -282,13 +270,15 @@ static void run_round(struct crowd *c, uint32_t round)
         for (uint32_t i = 0; i < count; i++) {
             done[line[i]] = true;
             c->value[line[i]] = sum / count;
+            if (deals)
+                c->cell[line[i]].at[axis] = (line[0] + i) % c->shape.size[axis];
         }
     }
 }
 
 /* By rank d rounds give the exact mean from any first round on, where all layers of the first axis
  * are full, whether there are fewer of them than cells or more. Others agree soon, and so do those
- * whose cells are drawn. */
+ * whose cells are drawn at first, and dealt out by each group then. */
 static void test_rounds(void **state)
 {
     static const struct {
@@ -299,7 +289,7 @@ static void test_rounds(void **state)
                  {"2x2x2x2", 16, 0, false}, {"5x4x4", 80, 0, false},  {"16x16", 256, 0, false},
                  {"1x6", 6, 0, false},      {"4x4", 12, 0, false},    {"4x4", 20, 0, false},
                  {"8x8", 40, 0, false},     {"4x4x4", 50, 24, false}, {"3x3", 8, 14, false},
-                 {"8x8", 83, 8, false},     {"8x8", 64, 12, true},    {"6x6x6", 216, 18, true}};
+                 {"8x8", 83, 8, false},     {"8x8", 64, 6, true},     {"6x6x6", 216, 9, true}};
     static struct crowd c;
     struct hth_rng rng;
 
@@ -313,18 +303,15 @@ static void test_rounds(void **state)
             c = (struct crowd){.shape = shape_of(cases[s].shape), .peers = cases[s].peers};
             rounds = cases[s].rounds > 0 ? cases[s].rounds : c.shape.dims;
             for (uint32_t p = 0; p < c.peers; p++) {
+                const struct hth_peer_id id = {.b = {(uint8_t)p}};
+
                 c.value[p] = hth_rng_normal(&rng);
-                c.cell[p] = hth_avg_cell_of_rank(&c.shape, p);
+                c.cell[p] = cases[s].drawn ? hth_avg_cell_drawn(&c.shape, &id)
+                                           : hth_avg_cell_of_rank(&c.shape, p);
                 mean += c.value[p] / c.peers;
             }
-            for (uint32_t r = first; r < first + rounds; r++) {
-                for (uint32_t p = 0; p < c.peers && cases[s].drawn; p++) {
-                    const struct hth_peer_id id = {.b = {(uint8_t)p}};
-
-                    c.cell[p] = hth_avg_cell_drawn(&c.shape, &id, r);
-                }
-                run_round(&c, r);
-            }
+            for (uint32_t r = first; r < first + rounds; r++)
+                run_round(&c, r, cases[s].drawn);
             for (uint32_t p = 1; p < c.peers; p++)
                 assert_close(c.value[p], c.value[0], 0, cases[s].rounds > 0 ? 1e-4 : 1e-14);
             assert_true(cases[s].rounds > 0 || fabs(c.value[0] - mean) < 1e-14);

@@ -1,10 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/*
- * Averagers, whole, on the lines that volunteers have: thin ones, and those over a satellite.
- *
- *   test_averaging_home_lines       what CI runs
- *   test_averaging_home_lines all   more lines and vectors, a table: seconds
- */
+/* Averagers, whole, on the lines that volunteers have: thin ones, and those over a satellite. */
 #include "averaging/pit.h"
 #include "support/test.h"
 

@@ -88,14 +88,13 @@ static void add_many(struct swarm *s, uint32_t count, const struct hth_roster_op
 }
 
 /* Publishes a note that is made up. */
-static struct hth_publisher *publish(struct swarm *s, struct hth_roster_note *note, uint8_t part,
+static struct hth_publisher *publish(struct hth_roster_note *note, uint8_t part,
                                      struct hth_node *node)
 {
     const struct hth_publisher_opts opts = {.part = part, .life_us = 20 * S};
     struct hth_publisher *p;
     struct hth_topic topic;
 
-    (void)s;
     hth_topic_init(&topic, hth_node_env(node)->crypto, "net", HTH_RECORD_PROGRESS, "roster", 6);
     assert_ok(hth_publisher_new(hth_node_env(node), hth_node_dht(node), &topic, &opts, fill_note,
                                 note, &p));
@@ -354,7 +353,7 @@ static void test_made_up_shapes(void **state)
         assert_ok(hth_avg_shape_parse(texts[k], &note.shape));
         note.flags = 0;
         for (uint32_t i = 0; i < count; i++)
-            p[i] = publish(&s, &note, 0, hth_world_node(s.world, "liar", NULL));
+            p[i] = publish(&note, 0, hth_world_node(s.world, "liar", NULL));
         hth_world_run_for(s.world, 2 * S);
         for (uint32_t i = 0; i < 12 && count == 1; i++)
             assert_true(hth_avg_shape_eq(&hth_roster_self(s.roster[i])->shape, &before));
@@ -483,7 +482,7 @@ static void test_notes_believed_are_bounded(void **state)
     add(&s, &o);
     n = hth_world_node(s.world, "stranger", NULL);
     for (uint8_t i = 0; i < 2; i++)
-        note[i] = publish(&s, &made_up, i, n);
+        note[i] = publish(&made_up, i, n);
     hth_world_run_for(s.world, 5 * S);
     hth_roster_stats(s.roster[0], &stats);
     assert_int_equal(stats.seen, 1);
@@ -492,7 +491,7 @@ static void test_notes_believed_are_bounded(void **state)
     hth_roster_stats(s.roster[0], &stats);
     assert_int_equal(stats.seen, 1);
     for (uint32_t i = 1; i < STRANGERS; i++)
-        note[i] = publish(&s, &made_up, 0, hth_world_node(s.world, "stranger", NULL));
+        note[i] = publish(&made_up, 0, hth_world_node(s.world, "stranger", NULL));
     hth_world_run_for(s.world, 5 * S);
     hth_roster_stats(s.roster[0], &stats);
     assert_int_equal(stats.seen, HTH_AVG_ROSTER_MAX);

@@ -215,6 +215,39 @@ static void values_are_put_read_watched_and_withdrawn(void **state)
     hth_dht_withdraw(a, put);
 }
 
+static bool some_refused(void)
+{
+    struct hth_dht_stats s;
+    hth_dht_stats(hth_opendht_dht(fx.node[0]), &s);
+    return s.values_refused > 0;
+}
+
+static bool all_put(void)
+{
+    return seen.puts == 40;
+}
+
+/* A node of a closed run refuses what strangers put, beyond a share (test_door.c); others take
+ * all. */
+static void a_closed_runs_node_refuses_a_crowds_puts(void **state)
+{
+    const struct hth_dht_key key = {{4}}, other = {{5}};
+    const struct hth_pubkey member = {{1}};
+    struct hth_dht_put *put;
+    (void)state;
+    memset(&seen, 0, sizeof(seen));
+    start_nodes(2);
+    struct hth_dht *closed = hth_opendht_dht(fx.node[0]), *b = hth_opendht_dht(fx.node[1]);
+    for (uint8_t i = 0; i < 40; i++)
+        assert_ok(hth_dht_put(b, &other, &i, 1, on_put, NULL, &put));
+    run_until(all_put, 15 * S);
+    assert_false(some_refused());
+    hth_dht_know(closed, 7, &member, true);
+    for (uint8_t i = 0; i < 40; i++)
+        assert_ok(hth_dht_put(b, &key, &i, 1, NULL, NULL, &put));
+    run_until(some_refused, 15 * S);
+}
+
 /* Freeing nodes with operations under way causes no callback, no leak and no hang. */
 static void free_with_open_operations(void **state)
 {
@@ -402,6 +435,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(values_are_put_read_watched_and_withdrawn, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_closed_runs_node_refuses_a_crowds_puts, setup, teardown),
         cmocka_unit_test_setup_teardown(free_with_open_operations, setup, teardown),
         cmocka_unit_test_setup_teardown(port_in_use_is_an_error, setup, teardown),
         cmocka_unit_test_setup_teardown(directory_follows_announcer, setup, teardown),

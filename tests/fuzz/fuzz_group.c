@@ -465,13 +465,14 @@ static void answer_held(void)
 static void offer(struct peer *p)
 {
     uint32_t how = take8();
-    struct hth_avg_span span = {FLOATS, s.format};
+    static struct hth_avg_span span;
     struct hth_avg_offer o = {.count = FLOATS,
                               .weight = 1 + (how >> 4),
                               .schema = SCHEMA,
                               .spans = &span,
                               .span_count = 1};
 
+    span = (struct hth_avg_span){FLOATS, s.format};
     if ((how & 3) == 3) {
         o.weight = 0;
     } else {

@@ -439,6 +439,44 @@ static void a_crowd_is_listed_in_part(void **state)
     assert_int_equal(fx.gather->peer_count, HTH_GATHER_PEERS_MAX);
 }
 
+static void on_dial(void *arg, struct hth_stream *stream)
+{
+    (void)stream; /* without callbacks it is cut */
+    ++*(unsigned *)arg;
+}
+
+static void gather_again(void)
+{
+    fx.done = false;
+    assert_ok(hth_gather_again(fx.gather, 0));
+    assert_true(hth_world_run_until_true(fx.world, is_done, NULL, 60 * S));
+}
+
+static void a_third_party_is_dialled_three_times_in_a_minute(void **state)
+{
+    struct hth_node *node = hth_world_node(fx.world, "third", NULL);
+    struct hth_env *third = hth_node_env(node);
+    const struct hth_addr addr = hth_node_addr(node, PORT);
+    struct host *liar = add_host(TELLS, PORT);
+    struct hth_listener *listener;
+    unsigned dials = 0;
+    (void)state;
+    assert_ok(hth_listen(third, &addr, on_dial, &dials, &listener));
+    name(liar, &third->self, &addr);
+    hth_world_run_for(fx.world, 10 * S);
+    gather();
+    for (int round = 0; round < 7; round++) {
+        hth_world_run_for(fx.world, 5 * S);
+        gather_again();
+    }
+    assert_int_equal(dials, 3);
+    assert_int_equal(state_of(liar), HTH_ANSWERED);
+    hth_world_run_for(fx.world, 60 * S);
+    gather_again();
+    assert_int_equal(dials, 4);
+    hth_listener_free(third, listener);
+}
+
 static void about_survives_round_trip(void **state)
 {
     static struct hth_about about, back;
@@ -585,6 +623,8 @@ int main(void)
                                         tear_down),
         cmocka_unit_test_setup_teardown(peers_name_peers_without_records, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_crowd_is_listed_in_part, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_third_party_is_dialled_three_times_in_a_minute, set_up,
+                                        tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

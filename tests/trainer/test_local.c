@@ -11,21 +11,29 @@
 
 /* ---- gradients ------------------------------------------------------------------------------- */
 
+/* The loss of a trainer, which is gone then. */
+static double loss_of(struct task *f, struct hth_trainer *t)
+{
+    assert_ok(hth_trainer_eval(t));
+    hth_trainer_start(t);
+    task_until(f, &f->evaluated);
+    task_put_down(f, t);
+    return f->eval.loss;
+}
+
 /* The loss of the first micro-batch if the trunk has these values. */
 static double loss_at(struct task *f, const struct hth_trainer_opts *o, const float *values,
                       size_t n)
 {
     struct hth_trainer *t = task_make(f, *o);
     struct hth_params *params = hth_model_params(hth_trainer_model(t));
+    double loss;
 
     memcpy(hth_params_flat(params, HTH_PART_VALUE), values, n * sizeof(float));
     hth_params_touched(params);
-    assert_ok(hth_trainer_eval(t));
-    hth_trainer_start(t);
-    task_until(f, &f->evaluated);
-    task_put_down(f, t);
+    loss = loss_of(f, t);
     assert_int_equal(f->eval.samples, o->micro_batch);
-    return f->eval.loss;
+    return loss;
 }
 
 /* A step of plain SGD with rate 1 gives the gradient as old - new. Along each tensor's own gradient
@@ -148,11 +156,7 @@ static void expert_gradients_match_the_mean_loss(void **state)
                 hth_params_flat(params, HTH_PART_VALUE)[i] +=
                     (float)((side ? h : -h) * grad[i] / norm);
             hth_params_touched(params);
-            assert_ok(hth_trainer_eval(t));
-            hth_trainer_start(t);
-            task_until(f, &f->evaluated);
-            loss[side] = f->eval.loss;
-            task_put_down(f, t);
+            loss[side] = loss_of(f, t);
         }
         assert_close((loss[1] - loss[0]) / (2 * h), norm, 0.02, 1e-4);
         hth_free(before);
@@ -231,12 +235,7 @@ static void padding_does_not_change_an_evaluation(void **state)
     assert_int_equal(f->eval.samples, 50);
     whole = f->eval.loss;
     o.micro_batch = 25; /* without padding the mean is the same */
-    t = task_make(f, o);
-    assert_ok(hth_trainer_eval(t));
-    hth_trainer_start(t);
-    task_until(f, &f->evaluated);
-    task_put_down(f, t);
-    assert_close(f->eval.loss, whole, 1e-6, 0);
+    assert_close(loss_of(f, task_make(f, o)), whole, 1e-6, 0);
 }
 
 /* ---- checkpoints ----------------------------------------------------------------------------- */
@@ -429,7 +428,6 @@ static void twin_stats(const void *self, struct hth_averager_stats *out)
 }
 
 static const struct hth_averager_ops twin_ops = {
-    .name = "twin",
     .start = twin_start,
     .ready = twin_ready,
     .offer = twin_offer,
@@ -437,66 +435,67 @@ static const struct hth_averager_ops twin_ops = {
     .stats = twin_stats,
 };
 
-static void rounds_shift_the_trunk(void **state)
-{
-    struct task *f = *state;
-    struct hth_trainer_opts o = task_classifier();
-    struct twin twin = {.f = f, .shift = 0.5f};
-    struct hth_averager averager = {&twin_ops, &twin};
-    struct hth_params *params;
-    struct hth_trainer *t;
-    float before;
+static struct twin twin;
+static struct hth_averager averager;
 
+/* Three rounds with a twin; only they move the trunk. Returns the trainer. */
+static struct hth_trainer *run_beside_twin(struct task *f, float shift, bool states, float *first)
+{
+    struct hth_trainer_opts o = task_classifier();
+    struct hth_trainer *t;
+
+    twin = (struct twin){.f = f, .shift = shift};
+    averager = (struct hth_averager){&twin_ops, &twin};
     twin.timer = hth_timer_new(f->env, twin_round, &twin);
     o.averager = &averager;
-    o.optim.schedule.lr = 0; /* only the rounds move the trunk */
+    o.share.states = states;
+    o.optim.schedule.lr = 0;
     o.updates_max = 200;
     twin.t = t = task_make(f, o);
-    params = hth_model_params(hth_trainer_model(t));
-    before = hth_params_flat(params, HTH_PART_VALUE)[3];
+    *first = *hth_params_flat(hth_model_params(hth_trainer_model(t)), HTH_PART_VALUE);
     hth_trainer_start(t);
     task_until(f, &f->done);
     assert_int_equal(f->err, HTH_OK);
     assert_int_equal(twin.offers, 3);
     assert_int_equal(f->stats.rounds, 3);
-    assert_close(hth_params_flat(params, HTH_PART_VALUE)[3], before + 3 * 0.25, 1e-6, 0);
-    assert_close(f->stats.share.distance, 0.25 * sqrt((double)hth_params_flat_len(params)), 1e-6,
-                 0);
+    return t;
+}
+
+static void end_beside_twin(struct task *f, struct hth_trainer *t)
+{
     task_put_down(f, t);
     assert_true(twin.stopped);
     hth_timer_free(f->env, twin.timer);
+}
+
+static void rounds_shift_the_trunk(void **state)
+{
+    float before;
+    struct hth_trainer *t = run_beside_twin(*state, 0.5f, false, &before);
+    struct task *f = *state;
+    struct hth_params *params = hth_model_params(hth_trainer_model(t));
+
+    assert_close(*hth_params_flat(params, HTH_PART_VALUE), before + 3 * 0.25, 1e-6, 0);
+    assert_close(f->stats.share.distance, 0.25 * sqrt((double)hth_params_flat_len(params)), 1e-6,
+                 0);
+    end_beside_twin(f, t);
 }
 
 /* The optimiser's states are averaged with the parameters. The difference to the average may be
  * larger than the state has grown to meanwhile, and a mean of squares must not become negative. */
 static void averaged_second_moments_stay_positive(void **state)
 {
-    struct task *f = *state;
-    struct hth_trainer_opts o = task_classifier();
-    struct twin twin = {.f = f, .shift = -0.5f};
-    struct hth_averager averager = {&twin_ops, &twin};
-    struct hth_params *params;
-    struct hth_trainer *t;
+    float before;
+    struct hth_trainer *t = run_beside_twin(*state, -0.5f, true, &before);
+    struct hth_params *params = hth_model_params(hth_trainer_model(t));
     size_t moved = 0;
 
-    twin.timer = hth_timer_new(f->env, twin_round, &twin);
-    o.averager = &averager;
-    o.share.states = true;
-    o.optim.schedule.lr = 0;
-    o.updates_max = 200;
-    twin.t = t = task_make(f, o);
-    params = hth_model_params(hth_trainer_model(t));
-    hth_trainer_start(t);
-    task_until(f, &f->done);
-    assert_int_equal(f->err, HTH_OK);
-    assert_int_equal(f->stats.rounds, 3);
     for (size_t i = 0; i < hth_params_flat_len(params); i++) {
         assert_true(hth_params_flat(params, HTH_PART_STATE1)[i] >= 0);
         moved += hth_params_flat(params, HTH_PART_STATE0)[i] < -0.1;
     }
     assert_true(moved > 0);
-    task_put_down(f, t);
-    hth_timer_free(f->env, twin.timer);
+    end_beside_twin(*state, t);
 }
 
 /* ---- trouble --------------------------------------------------------------------------------- */
@@ -576,37 +575,26 @@ static void bad_data_stop_training(void **state)
 static void bad_options_are_refused(void **state)
 {
     struct task *f = *state;
-    struct hth_trainer_opts o = task_classifier(), bad;
+    struct hth_trainer_opts o;
     struct hth_trainer *t;
 
-    o.local = true;
-    bad = o;
-    bad.flights = HTH_FLIGHTS_MAX + 1;
-    assert_err(HTH_E_CONFIG, hth_trainer_new(f->env, &bad, &t));
-    bad = o;
-    bad.micro_batch = HTH_MICRO_BATCH_MAX + 1;
-    assert_err(HTH_E_CONFIG, hth_trainer_new(f->env, &bad, &t));
-    bad = o;
-    bad.model.layers = HTH_MODEL_LAYERS_MAX + 1;
-    assert_err(HTH_E_CONFIG, hth_trainer_new(f->env, &bad, &t));
-    bad = o;
-    bad.model.d = HTH_MODEL_DIM_MAX + 1;
-    assert_err(HTH_E_CONFIG, hth_trainer_new(f->env, &bad, &t));
-    bad = o;
-    bad.model.features++;
-    assert_err(HTH_E_CONFIG, hth_trainer_new(f->env, &bad, &t));
-    bad = o;
-    bad.model.expert_kind = "transformer"; /* a classifier's rows have no neighbours */
-    assert_err(HTH_E_CONFIG, hth_trainer_new(f->env, &bad, &t));
-    bad = o;
-    bad.local = false; /* without rpc and directory */
-    assert_err(HTH_E_CONFIG, hth_trainer_new(f->env, &bad, &t));
-    bad = o;
-    bad.data.images = "absent";
-    assert_err(HTH_E_NO_FILE, hth_trainer_new(f->env, &bad, &t));
-    bad = o;
-    bad.has_eval_data = false;
-    assert_ok(hth_trainer_new(f->env, &bad, &t));
+#define REFUSED(error, field, value)                                                               \
+    do {                                                                                           \
+        o = task_classifier();                                                                     \
+        o.local = true;                                                                            \
+        o.field = value;                                                                           \
+        assert_err(error, hth_trainer_new(f->env, &o, &t));                                        \
+    } while (0)
+    REFUSED(HTH_E_CONFIG, flights, HTH_FLIGHTS_MAX + 1);
+    REFUSED(HTH_E_CONFIG, micro_batch, HTH_MICRO_BATCH_MAX + 1);
+    REFUSED(HTH_E_CONFIG, model.layers, HTH_MODEL_LAYERS_MAX + 1);
+    REFUSED(HTH_E_CONFIG, model.d, HTH_MODEL_DIM_MAX + 1);
+    REFUSED(HTH_E_CONFIG, model.features, o.model.features + 1);
+    REFUSED(HTH_E_CONFIG, model.expert_kind, "transformer"); /* rows have no neighbours here */
+    REFUSED(HTH_E_CONFIG, local, false);                     /* without rpc and directory */
+    REFUSED(HTH_E_NO_FILE, data.images, "absent");
+    REFUSED(HTH_OK, has_eval_data, false);
+#undef REFUSED
     assert_err(HTH_E_CONFIG, hth_trainer_eval(t));
     hth_trainer_free(t);
 }

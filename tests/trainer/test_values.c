@@ -98,7 +98,6 @@ static void twin_stats(const void *self, struct hth_averager_stats *out)
 }
 
 static const struct hth_averager_ops twin_ops = {
-    .name = "twin",
     .start = twin_start,
     .ready = twin_ready,
     .offer = twin_offer,
