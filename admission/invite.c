@@ -33,12 +33,19 @@ static char *encode(const uint8_t *data, size_t len, char *out)
     return out;
 }
 
+static bool is_blank(char c)
+{
+    return c == ' ' || c == '\n' || c == '\r' || c == '\t';
+}
+
 /* Errors: E_CORRUPT (a character that is no digit), E_TOO_LARGE. */
 static enum hth_err decode(const char *text, size_t len, uint8_t *out, size_t max, size_t *out_len)
 {
     uint32_t v = 0, bits = 0;
     *out_len = 0;
     for (size_t i = 0; i < len; i++) {
+        if (is_blank(text[i]))
+            continue; /* a letter breaks long lines */
         const char *digit = text[i] != '\0' ? strchr(digits, text[i]) : NULL;
         if (digit == NULL)
             return HTH_E_CORRUPT;
@@ -165,11 +172,6 @@ static bool is_whole(const uint8_t *bytes, size_t len)
 {
     return len > CHECKSUM_LEN &&
            hth_load_u32le(bytes + len - CHECKSUM_LEN) == checksum(bytes, len - CHECKSUM_LEN);
-}
-
-static bool is_blank(char c)
-{
-    return c == ' ' || c == '\n' || c == '\r' || c == '\t';
 }
 
 enum hth_err hth_invite_read(const char *text, size_t len, struct hth_invite *out)

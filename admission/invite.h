@@ -44,7 +44,7 @@ struct hth_invite {
 /* Writes the text, with its end. Errors: those of hth_name_check about the run's name. */
 enum hth_err hth_invite_write(const struct hth_invite *invite,
                               char out[HTH_INVITE_TEXT_MAX]) HTH_MUST;
-/* Reads a text; blanks and line ends around it are fine. It judges no signature. Errors:
+/* Reads a text; blanks and line ends around it and in it are fine. It judges no signature. Errors:
  * E_BAD_MAGIC (no invite), E_VERSION, E_TRUNCATED (cut), E_CORRUPT (mistyped), E_MALFORMED. */
 enum hth_err hth_invite_read(const char *text, size_t len, struct hth_invite *out) HTH_MUST;
 /* One sentence on an error of hth_invite_read. */

@@ -13,38 +13,41 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 struct verb {
     const char *name;
     int (*run)(int argc, char **argv);
     const char *what;
+    bool secret; /* it holds keys, or an invite */
 };
 
 static const struct verb verbs[] = {
-    {"node", hth_verb_node, "help peers find each other; with --reduce, compute averages"},
-    {"serve", hth_verb_serve, "host experts for a run"},
-    {"train", hth_verb_train, "train a run's model on your data, with the swarm's experts"},
-    {"status", hth_verb_status, "list a swarm's hosts, experts and load"},
-    {"monitor", hth_verb_monitor, "show a run on a page: loss, speed, who takes part"},
-    {"watch", hth_verb_watch, "watch a run on the terminal: loss, peers, experts, events"},
-    {"owner", hth_verb_owner, "close a run: make its owner's key, and invites"},
-    {"invite", hth_verb_invite, "show what an invite is for"},
-    {"data", hth_verb_data, "make a data set from your own files, and show one"},
-    {"new", hth_verb_new, "write the run file of a data set, with sizes that fit"},
-    {"run", hth_verb_run, "check a run file: every key, and the size of experts and trunk"},
-    {"write", hth_verb_write, "continue a text with a trained model"},
-    {"fill", hth_verb_fill, "fill in the masked words of a text"},
-    {"draw", hth_verb_draw, "draw pictures from a caption"},
-    {"predict", hth_verb_predict, "name the classes that a trained model sees in pictures"},
-    {"eval", hth_verb_eval, "compute a trained model's loss on a data set"},
-    {"plot", hth_verb_plot, "draw the loss of runs"},
-    {"export", hth_verb_export, "write a trained model as a folder that others can use"},
-    {"import", hth_verb_import, "make such a folder the start of a run"},
-    {"sim", hth_verb_sim, "simulate a swarm: the same code on a virtual clock"},
-    {"bench", hth_verb_bench, "measure this machine and this build"},
-    {"devices", hth_verb_devices, "list the devices that can compute, and why others are not used"},
-    {"version", hth_verb_version, "print the version and how this program was built"},
+    {"node", hth_verb_node, "help peers find each other; with --reduce, compute averages", true},
+    {"serve", hth_verb_serve, "host experts for a run", true},
+    {"train", hth_verb_train, "train a run's model on your data, with the swarm's experts", true},
+    {"status", hth_verb_status, "list a swarm's hosts, experts and load", true},
+    {"monitor", hth_verb_monitor, "show a run on a page: loss, speed, who takes part", true},
+    {"watch", hth_verb_watch, "watch a run on the terminal: loss, peers, experts, events", true},
+    {"owner", hth_verb_owner, "close a run: make its owner's key, and invites", true},
+    {"invite", hth_verb_invite, "show what an invite is for", true},
+    {"data", hth_verb_data, "make a data set from your own files, and show one", false},
+    {"new", hth_verb_new, "write the run file of a data set, with sizes that fit", false},
+    {"run", hth_verb_run, "check a run file: every key, and the size of experts and trunk", false},
+    {"write", hth_verb_write, "continue a text with a trained model", false},
+    {"fill", hth_verb_fill, "fill in the masked words of a text", false},
+    {"draw", hth_verb_draw, "draw pictures from a caption", false},
+    {"predict", hth_verb_predict, "name the classes that a trained model sees in pictures", false},
+    {"eval", hth_verb_eval, "compute a trained model's loss on a data set", false},
+    {"plot", hth_verb_plot, "draw the loss of runs", false},
+    {"export", hth_verb_export, "write a trained model as a folder that others can use", false},
+    {"import", hth_verb_import, "make such a folder the start of a run", false},
+    {"sim", hth_verb_sim, "simulate a swarm: the same code on a virtual clock", false},
+    {"bench", hth_verb_bench, "measure this machine and this build", false},
+    {"devices", hth_verb_devices, "list the devices that can compute, and why others are not used",
+     false},
+    {"version", hth_verb_version, "print the version and how this program was built", false},
 };
 
 static void print_usage(FILE *to)
@@ -78,6 +81,19 @@ static void keep_map_secret(void)
         return;
     memcpy(half, secret.b, sizeof(half));
     hth_map_secret(half);
+}
+
+/* A crash must not write a key into a file, nor into the pipe of a collector of crashes: of this
+ * process a core has registers and headers, and no memory. */
+static void keep_secrets_from_cores(void)
+{
+    static const char headers[] = "0x10";
+    const struct rlimit none = {0, 0};
+    int fd = open("/proc/self/coredump_filter", O_WRONLY | O_CLOEXEC);
+    if (fd < 0 || write(fd, headers, strlen(headers)) < 0)
+        setrlimit(RLIMIT_CORE, &none);
+    if (fd >= 0)
+        close(fd);
 }
 
 /* Opens descriptors 0, 1 and 2 if the parent closed them. Else the next file or socket would get
@@ -145,6 +161,8 @@ int main(int argc, char **argv)
                                          sizeof(hint)));
         return HTH_EXIT_USAGE;
     }
+    if (verb->secret)
+        keep_secrets_from_cores();
     char *program = hth_asprintf("hearth %s", verb->name);
     argv[1] = program;
     int code = verb->run(argc - 1, argv + 1);

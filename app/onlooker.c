@@ -2,6 +2,7 @@
 /* onlooker.c: a run file, the processes of this machine, a peer. */
 #include "app/onlooker.h"
 
+#include "app/own.h"
 #include "cli/config.h"
 
 static const struct argp_option options[] = {
@@ -39,6 +40,8 @@ static enum hth_err read_run(struct hth_onlooker *o)
     if (o->run_path == NULL)
         return HTH_OK;
     enum hth_err err = hth_config_load(o->run_path, &o->run);
+    if (err == HTH_OK)
+        err = hth_own_enter(o->run_path, o->run, &o->net);
     if (err != HTH_OK)
         return err == HTH_E_NO_FILE ? HTH_E_CONFIG : err;
     for (uint32_t i = 0; i < hth_config_grids(o->run); i++) {

@@ -8,8 +8,11 @@
 #include "core/mem.h"
 #include "net/identity.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -72,18 +75,25 @@ static enum hth_err add_lines(const char *run_path, const struct hth_runfile *ru
                               const struct hth_secret *owner, bool hidden)
 {
     char hex[2 * HTH_PUBKEY_LEN + 1];
-    FILE *f = fopen(run_path, "ae");
+    struct stat st;
+    FILE *f = stat(run_path, &st) == 0 ? fopen(run_path, "ae") : NULL;
     bool ends = run->text != NULL && run->text[strlen(run->text) - 1] == '\n';
     bool good =
         f != NULL && fprintf(f, "%sadmission:\n  owner: %s\n%s", ends ? "" : "\n",
                              hth_owner_key_text(owner, hex), hidden ? "  private: true\n" : "") > 0;
-    if (f != NULL)
+    bool opened = f != NULL;
+    if (opened)
         good &= fclose(f) == 0;
+    const char *why = strerror(errno);
+    if (opened && !good)
+        (void)!truncate(run_path, st.st_size); /* half of the lines is no run file */
     if (good)
         hth_say("%s: run '%s' has an owner now, and lets in only peers with an invite", run_path,
                 run->run);
     else
-        hth_cli_say_error("%s can't be written; copy it to a folder of yours", run_path);
+        hth_cli_say_error("the owner can't be written into %s: %s; give a copy in a folder of "
+                          "yours",
+                          run_path, why);
     return good ? HTH_OK : HTH_E_IO;
 }
 
@@ -110,19 +120,40 @@ static enum hth_err close_run(struct hth_owner *o, bool hidden)
     return err == HTH_E_PERMISSION ? HTH_E_BAD_KEY : err;
 }
 
+/* This machine's invite; for others, too, if it begins the run. */
+static enum hth_err invite(struct hth_owner *o, struct hth_cli_net *net)
+{
+    HTH_TRY(hth_owner_signer(o));
+    const struct hth_invite like = o->base;
+    HTH_TRY(find(o, &like, FOR_SELF, &net->invite));
+    if (net->own)
+        HTH_TRY(find(o, &like, FOR_OTHER, &net->share));
+    net->invited = true;
+    return HTH_OK;
+}
+
 enum hth_err hth_own_begin(const char *run_path, struct hth_cli_net *net)
 {
     struct hth_owner o = {.word = "invite", .run_path = run_path, .days = DAYS};
     hth_owner_open(&o);
     enum hth_err err = close_run(&o, net->hidden);
     if (err == HTH_OK)
-        err = hth_owner_signer(&o);
-    const struct hth_invite like = o.base;
-    if (err == HTH_OK)
-        err = find(&o, &like, FOR_SELF, &net->invite);
-    if (err == HTH_OK)
-        err = find(&o, &like, FOR_OTHER, &net->share);
-    net->invited = err == HTH_OK;
+        err = invite(&o, net);
+    hth_owner_close(&o);
+    return err;
+}
+
+enum hth_err hth_own_enter(const char *run_path, const struct hth_runfile *run,
+                           struct hth_cli_net *net)
+{
+    struct hth_owner o = {.word = "invite", .run_path = run_path, .days = DAYS};
+    char hex[2 * HTH_PUBKEY_LEN + 1];
+    if (run->admission.owner == NULL || net->invited)
+        return HTH_OK;
+    hth_owner_open(&o);
+    bool ours = access(o.key_path, R_OK) == 0 && hth_owner_key(&o, &o.secret) == HTH_OK &&
+                strcasecmp(hth_owner_key_text(&o.secret, hex), run->admission.owner) == 0;
+    enum hth_err err = ours ? invite(&o, net) : HTH_OK;
     hth_owner_close(&o);
     return err;
 }

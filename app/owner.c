@@ -3,7 +3,6 @@
  * owner.c: hearth owner: the key that closes a run, what it signs, and its care. Its words are in
  * owner_sign.c, owner_auto.c, owner_list.c, owner_revoke.c and owner_backup.c.
  */
-#define _DEFAULT_SOURCE
 #include "app/owner_int.h"
 
 #include "core/guess.h"
@@ -11,7 +10,6 @@
 #include "core/name.h"
 
 #include <string.h>
-#include <sys/resource.h>
 
 #define DAYS_MAX 3650
 
@@ -103,7 +101,7 @@ static const struct argp_option options[] = {
     {"as", KEY_AS, "TEXT|@FILE|-", 0,
      "Sign as a deputy or successor: the text that the owner made; no run file is needed", 0},
     {"join", 'j', "HOST:PORT", 0,
-     "revoke, alive: a peer of the run (default: through remembered peers)", 0},
+     "revoke, alive: a peer of the run (default: this user's processes, and remembered peers)", 0},
     {"passphrase", KEY_PASSPHRASE, "@FILE|-", 0,
      "backup, restore: the passphrase (default: asked for on the terminal)", 0},
     {"auto", KEY_AUTO, NULL, 0,
@@ -265,10 +263,8 @@ static const struct argp argp = {
 int hth_verb_owner(int argc, char **argv)
 {
     struct hth_owner o = {.silence_days = 30};
-    const struct rlimit none = {0, 0};
     if (argp_parse(&argp, argc, argv, 0, NULL, &o) != 0)
         return HTH_EXIT_USAGE;
-    setrlimit(RLIMIT_CORE, &none); /* a crash must not write the owner's key into a file */
     hth_owner_open(&o);
     enum hth_err err = find(o.word)->run(&o);
     hth_owner_close(&o);

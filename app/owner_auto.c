@@ -5,13 +5,15 @@
  * the certificates over (rpc/raise.h).
  *
  * It looks each minute, and keeps nothing itself: what was signed is in DIR/invites, and what is to
- * be handed over in the other's state folder. So it may end and start at any time.
+ * be handed over in the other's state folder, until it is over: at most DAY_MAX files for each of
+ * its days. So it may end and start at any time.
  */
 #include "app/owner_int.h"
 
 #include "core/mem.h"
 #include "rpc/raise.h"
 
+#include <dirent.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -43,14 +45,31 @@ static unsigned promoted_lately(const struct hth_owner *o)
     return promoted;
 }
 
-/* Whether what was signed before holds for another day. */
-static bool is_signed(const char *path)
+/* How long what was signed before holds from now on; 0: nothing was, or it is over. */
+static int64_t holds_us(const char *path)
 {
     uint8_t bytes[HTH_CERT_BYTES_MAX + HTH_CHAIN_BYTES_MAX];
     struct hth_cert cert;
     size_t used, len = read_small(path, bytes, sizeof(bytes));
-    return len > 0 && hth_cert_read(bytes, len, &cert, &used) == HTH_OK &&
-           cert.not_after_us > hth_owner_now_us() + DAY_US;
+    bool good = len > 0 && hth_cert_read(bytes, len, &cert, &used) == HTH_OK;
+    return good ? HTH_MAX(cert.not_after_us - hth_owner_now_us(), 0) : 0;
+}
+
+/* A certificate that is over is handed to nobody. */
+static void sweep(const struct hth_owner *o)
+{
+    DIR *list = opendir(o->beside);
+    struct dirent *entry;
+    while (list != NULL && (entry = readdir(list)) != NULL) {
+        if (strncmp(entry->d_name, HTH_RAISE_FILE, strcspn(HTH_RAISE_FILE, "%")) != 0)
+            continue;
+        char *path = hth_asprintf("%s/%s", o->beside, entry->d_name);
+        if (holds_us(path) == 0)
+            (void)!unlink(path);
+        hth_free(path);
+    }
+    if (list != NULL)
+        closedir(list);
 }
 
 static enum hth_err sign_for(struct hth_owner *o, const char *hex, const char *path)
@@ -79,7 +98,7 @@ static enum hth_err promote(struct hth_owner *o, const struct hth_witness *witne
     for (size_t it = 0; err == HTH_OK && hth_witness_due(witness, &it, &key);) {
         hth_hex(key.b, sizeof(key.b), hex);
         char *path = hth_asprintf("%s/" HTH_RAISE_FILE, o->beside, hex);
-        if (!is_signed(path) && promoted_lately(o) < DAY_MAX)
+        if (holds_us(path) <= DAY_US && promoted_lately(o) < DAY_MAX)
             err = sign_for(o, hex, path);
         hth_free(path);
     }
@@ -113,6 +132,7 @@ static enum hth_err promote_on(struct hth_owner *o)
                      "%d in a day; Ctrl-C ends it",
                      o->beside, DAY_MAX);
     while (err == HTH_OK) {
+        sweep(o);
         struct hth_witness *witness = hth_witness_new();
         size_t len = read_small(path, bytes, sizeof(bytes));
         if (len > 0 && hth_witness_read(witness, bytes, len) == HTH_OK)

@@ -94,11 +94,11 @@ struct hth_owner_news {
     enum hth_err err;                                             /* of it */
     void *arg;
     const struct hth_addr *through; /* peers to join through, besides --join */
-    size_t through_count;
+    size_t through_count;           /* at most HTH_INVITE_ADDRS_MAX */
 };
-/* Joins that network as a peer of a moment, signs the list once what the network has lies in it,
- * and ends once the DHT has it: the members take it from there. Returns an exit code; news->len is
- * 0 if it was not signed. */
+/* Joins that network as a peer of a moment, without --join also through this user's processes,
+ * signs the list once what the network has lies in it, and ends once the DHT has it: the members
+ * take it from there. Returns an exit code; news->len is 0 if it was not signed. */
 int hth_owner_publish(const struct hth_cli_net *net, const char *network,
                       struct hth_owner_news *news);
 

@@ -5,9 +5,11 @@
 #include "core/mem.h"
 #include "net/net.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define LINE_MAX_BYTES 256
 
@@ -44,7 +46,7 @@ enum hth_err hth_owner_note(const struct hth_owner *o, const struct hth_owner_en
     if (f != NULL)
         good &= fclose(f) == 0;
     if (!good)
-        hth_cli_say_error("%s can't be written", o->list_path);
+        hth_cli_say_error("%s can't be written: %s", o->list_path, strerror(errno));
     return good ? HTH_OK : HTH_E_IO;
 }
 
@@ -62,6 +64,10 @@ enum hth_err hth_owner_list(struct hth_owner *o)
     size_t count;
     struct hth_owner_entry *all = hth_owner_lines(o, &count);
     int64_t now_s = hth_owner_now_us() / HTH_US_PER_S;
+    if (count == 0 && access(o->list_path, R_OK) != 0 && errno != ENOENT) {
+        hth_cli_say_error("%s can't be read: %s", o->list_path, strerror(errno));
+        return HTH_E_PERMISSION;
+    }
     if (count == 0)
         hth_say_note("no invites were made with %s", o->key_path);
     for (size_t i = 0; i < count; i++) {

@@ -2,6 +2,7 @@
 /* owner_publish.c: joins for a moment, reads the lists that are there, and puts one record. */
 #include "app/owner_int.h"
 
+#include "app/local.h"
 #include "app/peer.h"
 #include "dht/record.h"
 
@@ -116,14 +117,21 @@ int hth_owner_publish(const struct hth_cli_net *net, const char *network,
 {
     const struct hth_cli_log log = {0};
     struct publishing p = {.news = news};
+    struct hth_gather_own own[HTH_LOCAL_MAX];
+    struct hth_addr also[HTH_LOCAL_MAX + HTH_INVITE_ADDRS_MAX];
+    size_t count = net->join_count == 0 ? hth_local_find(NULL, own) : 0;
+    for (size_t i = 0; i < count; i++)
+        also[i] = own[i].addr;
+    for (size_t i = 0; i < news->through_count; i++)
+        also[count++] = news->through[i];
     const struct hth_peer_opts opts = {.verb = "owner",
                                        .net = net,
                                        .log = &log,
                                        .network = network,
                                        .quiet = true,
                                        .ephemeral = true,
-                                       .also = news->through,
-                                       .also_count = news->through_count};
+                                       .also = also,
+                                       .also_count = count};
     int code = hth_peer_open(&opts, &p.peer);
     if (code != HTH_EXIT_OK)
         return code;

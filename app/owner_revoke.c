@@ -57,19 +57,30 @@ static void drop_ended(struct revoking *r)
     hth_free(all);
 }
 
-/* A mistyped serial revokes nothing. A deputy's invites and peers' ids are not in the list. */
-static void remark_unknown(const struct revoking *r)
+/* A mistyped serial revokes nothing, nor does one of another run. A deputy's invites and peers' ids
+ * are not in the list. Errors: E_USAGE. */
+static enum hth_err check_known(const struct revoking *r)
 {
-    bool known = false;
+    const struct hth_owner *o = r->owner;
+    bool known = strlen(o->what) == 2 * HTH_HASH_LEN;
+    enum hth_err err = HTH_OK;
     size_t count;
-    struct hth_owner_entry *all = hth_owner_lines(r->owner, &count);
-    for (size_t i = 0; i < count; i++)
-        known |= all[i].serial == r->entry && !all[i].revokes;
+    struct hth_owner_entry *all = hth_owner_lines(o, &count);
+    for (size_t i = 0; i < count && err == HTH_OK; i++) {
+        bool is = all[i].serial == r->entry && !all[i].revokes;
+        known |= is;
+        err = is && strcmp(all[i].run, o->base.run) != 0 ? HTH_E_USAGE : HTH_OK;
+        if (err != HTH_OK)
+            hth_cli_say_error("revoke %s: that invite is to run '%s', and this is run '%s': give "
+                              "its run file",
+                              o->what, all[i].run, o->base.run);
+    }
     hth_free(all);
-    if (!known && strlen(r->owner->what) < 2 * HTH_HASH_LEN)
+    if (!known)
         hth_say_note("%s has no invite of serial %s: compare hearth owner list, unless a deputy "
                      "signed it",
-                     r->owner->list_path, r->owner->what);
+                     o->list_path, o->what);
+    return err;
 }
 
 /* Puts the entry into the list. */
@@ -133,11 +144,11 @@ static enum hth_err publish(struct revoking *r)
                                   .arg = r,
                                   .through = o->base.addr,
                                   .through_count = o->base.addr_count};
+    if (r->entry != 0)
+        HTH_TRY(check_known(r));
     HTH_TRY(read_list(r));
     r->list.by = o->by;
     HTH_TRY(enter(r));
-    if (r->entry != 0)
-        remark_unknown(r);
     o->code = hth_owner_publish(&o->net,
                                 hth_invite_network(hth_crypto_openssl(), &o->base, network), &news);
     if (news.err == HTH_OK && news.len == 0) /* nobody was reached */

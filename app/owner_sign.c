@@ -168,8 +168,14 @@ enum hth_err hth_owner_signer(struct hth_owner *o)
 {
     struct hth_runfile *run;
     if (o->made_by) {
+        char date[32];
         enum hth_err err = by_text(o);
-        if (err == HTH_E_PASS_OTHER_KEY)
+        if (err == HTH_E_PASS_EARLY && o->by.successor != 0)
+            hth_cli_say_error("--as: %s: this successor signs from %s on, if the owner is silent "
+                              "until then",
+                              hth_err_text(err),
+                              hth_admit_date(hth_succession_us(NULL, &o->by), date));
+        else if (err == HTH_E_PASS_OTHER_KEY)
             hth_cli_say_error("--as: %s is not the key that its text was made for", o->key_path);
         else if (err == HTH_E_PASS_ROLE)
             hth_cli_say_error("--as: %s: only the text of a deputy or a successor can sign",

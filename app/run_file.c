@@ -161,9 +161,11 @@ static int fetch(struct fetching *f, const struct hth_cli_log *log)
 
 /* ---- opening ------------------------------------------------------------------------------- */
 
-static int load(const char *path, struct hth_runfile **out)
+static int load(const char *path, struct hth_cli_net *net, struct hth_runfile **out)
 {
     enum hth_err err = hth_config_load(path, out);
+    if (err == HTH_OK)
+        err = hth_own_enter(path, *out, net);
     return hth_exit_of(err == HTH_E_NO_FILE ? HTH_E_CONFIG : err);
 }
 
@@ -174,7 +176,7 @@ int hth_run_file_open(const char *path, struct hth_cli_net *net, const struct ht
     if (err != HTH_OK)
         return hth_exit_of(err == HTH_E_NO_FILE ? HTH_E_CONFIG : err);
     if (path != NULL)
-        return load(path, out);
+        return load(path, net, out);
     char *kept = kept_path(net);
     struct fetching f = {.net = net, .kept = kept};
     int code = load_kept(net, kept, out) ? HTH_EXIT_OK : fetch(&f, log);

@@ -103,13 +103,15 @@ static void print_remarks(const struct status *s)
     char id[HTH_PEER_SHORT_LEN], span[16], since[HTH_UTC_TEXT_MAX];
     struct hth_status_peer f;
     uint32_t silent = 0, own = 0, closed = 0;
+    enum hth_err why = HTH_OK;
     for (size_t i = 0; i < s->gather->peer_count; i++) {
         const struct hth_gather_peer *p = s->gather->peer[i];
         hth_status_peer(s->gather, p, &f);
         hth_peer_id_short(&p->id, id);
         own += p->own;
-        closed += p->turned_away;
-        silent += p->state == HTH_SILENT && !p->turned_away;
+        closed += p->turned_away != HTH_OK;
+        why = p->turned_away != HTH_OK ? p->turned_away : why;
+        silent += p->state == HTH_SILENT && p->turned_away == HTH_OK;
         if (f.unsaved_us > 0)
             printf("%s is not saving since %s (%s): its log says why\n", id,
                    hth_utc_text(p->about->unsaved_since_us, since),
@@ -119,7 +121,9 @@ static void print_remarks(const struct status *s)
     }
     if (own > 0)
         puts("* runs on this machine");
-    if (closed > 0)
+    if (closed > 0 && s->at.net.invited)
+        printf("%u turn this one away: %s\n", closed, hth_err_text(why));
+    else if (closed > 0)
         printf("%u tell only members how they are: the run is closed; give --invite\n", closed);
     if (silent > 0)
         printf("%u silent: dead, or can't be reached from here\n", silent);

@@ -548,6 +548,7 @@ static enum hth_err make_trainer(struct train *t)
         opts.averager = &t->together.avg.averager;
         hth_together_share(&t->together, &t->run->averaging, &opts.share);
         opts.share.bootstrap = t->flags.bootstrap;
+        opts.share.strangers = t->flags.net.open_to_anyone;
     }
     opts.micro_batch = t->run->train.rows;
     opts.flights = t->run->train.flights;

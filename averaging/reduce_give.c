@@ -154,6 +154,18 @@ static void keep(struct reduce_sent *s)
 
 /* ---- answers ------------------------------------------------------------------------------- */
 
+/* A reducer has its own values: it is without them only where they are not finite. */
+static void note_missing(struct hth_reduce_round *r, uint32_t reducer,
+                         const struct hth_part_reply *reply)
+{
+    for (uint32_t i = 0; i < reply->missing_count; i++) {
+        if (reply->missing[i] < r->is.member_count)
+            r->members[reply->missing[i]].parts_missing++;
+        if (reply->missing[i] == reducer)
+            r->members[reducer].as_sender = HTH_REDUCE_DROP_NOT_FINITE;
+    }
+}
+
 /* The answer fits the part and the group, or the reducer is not to be believed. Its weight follows
  * from who is in it: who could say less of it would keep a whole group below its quorum, round
  * after round, and look like one who answers well. */
@@ -191,9 +203,7 @@ static void on_reply(struct reduce_sent *s, const struct hth_rpc_result *result)
         give_fail(r, s->to, HTH_REDUCE_DROP_REFUSED);
         return;
     }
-    for (uint32_t i = 0; i < reply.missing_count; i++)
-        if (reply.missing[i] < r->is.member_count)
-            r->members[reply.missing[i]].parts_missing++;
+    note_missing(r, s->to, &reply);
     uint64_t bytes = hth_codec_bytes(reply.segments, reply.segment_count);
     r->bytes_in += bytes;
     r->reducer->stats.bytes_in += bytes;

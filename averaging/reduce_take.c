@@ -396,6 +396,8 @@ static void take_first(struct reduce_contribution *c, struct hth_rpc_request *re
         c->blob = hth_blob_ref(blob);
         c->offset = offset;
     }
+    if (part->segment_count == 0 && part->weight > 0 && o->state == OWN_OPEN)
+        r->members[c->member].as_sender = HTH_REDUCE_DROP_NOT_FINITE; /* by its own word */
     r->members[c->member].got++;
     r->bytes_in += bytes;
     r->reducer->stats.bytes_in += bytes;

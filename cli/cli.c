@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define EXAMPLE_NUMBER UINT64_C(8)
 
@@ -328,13 +329,14 @@ enum hth_err hth_cli_secret(const char *arg, char *out, size_t max, size_t *len)
 
 enum hth_err hth_cli_invite(const char *arg, struct hth_invite *out, const char **why)
 {
-    char text[HTH_INVITE_TEXT_MAX + 64]; /* with blanks around it */
+    char text[2 * HTH_INVITE_TEXT_MAX]; /* with blanks around it and in it */
     size_t len;
     enum hth_err err = hth_cli_secret(arg, text, sizeof(text), &len);
     *why = hth_err_text(err);
     HTH_TRY(err);
     err = hth_invite_read(text, len, out);
-    *why = hth_invite_why(err);
+    *why = err == HTH_E_BAD_MAGIC && access(arg, F_OK) == 0 ? "this names a file: write @ before it"
+                                                            : hth_invite_why(err);
     return err;
 }
 

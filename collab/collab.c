@@ -159,7 +159,7 @@ static void doubt_donors(struct hth_collab *c, enum hth_err err)
 {
     const struct hth_state_peers *donors = hth_arrive_donors(c->arrive);
     for (uint32_t i = 0; i < donors->count; i++) {
-        hth_roll_doubt(c->roll, &donors->id[i], err);
+        hth_roll_doubt(c->roll, &donors->id[i], err, "a state that can't be used");
         hth_heads_doubt(c->heads, &donors->id[i], HTH_ROLL_DOUBT_US);
     }
 }
@@ -498,7 +498,7 @@ static void tell_that_it_looks(struct hth_collab *c)
 
 static void fail(struct hth_collab *c)
 {
-    if (!c->failed && c->ops.fail != NULL)
+    if (!c->failed && !c->opts.strangers && c->ops.fail != NULL)
         c->ops.fail(c->arg, HTH_E_VERSION);
     c->failed = true;
 }
@@ -520,14 +520,20 @@ static void look_at_protocol(struct hth_collab *c)
 }
 
 /* Nobody is there with whom it could go on. One that is new, and the only one that looks, does not
- * begin a second run beside trainers of another version. Where several look, one peer that claims
- * to be of another version keeps none of them from beginning. */
+ * begin a second run beside trainers of another version. Where several look, or strangers take
+ * part, one peer that claims to be of another version keeps none of them from beginning. */
 static void begin_alone(struct hth_collab *c)
 {
-    if (c->unread && c->start_step == 0 && hth_heads_lookers(c->heads) == 0)
+    bool beside = c->unread && c->start_step == 0 && hth_heads_lookers(c->heads) == 0;
+    if (beside && !c->opts.strangers) {
         fail(c);
-    else if (c->ops.may_begin == NULL || c->ops.may_begin(c->arg))
+    } else if (c->ops.may_begin == NULL || c->ops.may_begin(c->arg)) {
+        if (beside)
+            HTH_LOG(c->env, HTH_WARN, HTH_SUB_AVG,
+                    "a trainer's steps can't be read here: it is of another version of hearth, or "
+                    "says so; begins without it");
         begin(c);
+    }
 }
 
 /* Asks one of those after the other who say that they hold a head: not all of them do. */

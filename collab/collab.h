@@ -92,6 +92,7 @@ struct hth_collab_opts {
     struct hth_avg_shape shape; /* of the grid for a list (cells.h); dims 0: a line, if it fits */
     bool eventual;   /* averaging.majority: a part without a quorum goes on by itself */
     bool bootstrap;  /* begins a chain at once */
+    bool strangers;  /* take part: what they say of the run's version ends nobody */
     int64_t look_us; /* for others, before it begins a chain */
     /* Goes on as the member whose process ended, in the file's life; borrowed for the call. NULL: a
      * new member, in `life`. */

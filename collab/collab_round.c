@@ -239,6 +239,9 @@ static enum hth_err judge(struct round_line *l, const struct hth_reduce_result *
         uint16_t member = l->in.of[k];
         if (fate->as_reducer != HTH_REDUCE_DROP_NONE)
             hth_roll_slow(c->roll, &l->round->group.peer[member].id);
+        if (l->axis == 0 && member != l->round->group.self &&
+            fate->as_sender == HTH_REDUCE_DROP_NOT_FINITE)
+            hth_roll_doubt(c->roll, &l->round->group.peer[member].id, HTH_E_NOT_FINITE, "values");
         whole &= fate->parts_missing == 0;
         if (l->axis == 0)
             l->marks.of[member] = fate->parts_missing == 0         ? HTH_ROLL_IN

@@ -153,6 +153,8 @@ static void on_ready_answer(void *arg, const struct hth_rpc_result *result)
     if (result->err == HTH_OK && err != HTH_OK)
         roll_blame(roll, hth_chain_id(roll->chain, out->to), err, "a bad answer to READY");
     roll_set_heard(roll, out->to, heard);
+    if (roll_is_doubted(roll, hth_chain_id(roll->chain, out->to)))
+        err = HTH_E_BUSY; /* it enters no round of that caller */
     roll->again_us = hth_now_us(roll->env);
     if (err == HTH_OK)
         take_answer(roll, out->to, &reply);
@@ -401,7 +403,7 @@ static void on_ready(void *arg, struct hth_rpc_request *req)
         return;
     }
     if (roll->mate[from].doubted_until_us > hth_now_us(roll->env)) {
-        hth_rpc_refuse(req, HTH_E_BUSY, AGAIN_US, "a state of this peer was of no use");
+        hth_rpc_refuse(req, HTH_E_BUSY, AGAIN_US, "a state or values of this peer were of no use");
         return;
     }
     roll_set_heard(roll, from, true);

@@ -63,9 +63,9 @@
  * A peer that breaks the rules has the loss: its message is refused or left aside with a named
  * error, and nothing else changes. Heads of a READY must be candidates of its ballot's choice; the
  * votes and ballots of members without a vote count for nothing; no message moves a ballot far
- * ahead. A caller whose answers are bad is lost, and so is a peer whose state can't be used
- * (hth_roll_doubt), for 60 s or until it is in the roll of a tip; a peer whose links are bad is
- * asked for none for 10 s. Links of worse chains get at most half of the chain's room.
+ * ahead. A caller whose answers are bad is lost, and so is a peer whose state or values can't be
+ * used (hth_roll_doubt), for 60 s or until it is in the roll of a tip; a peer whose links are bad
+ * is asked for none for 10 s. Links of worse chains get at most half of the chain's room.
  *
  * The owner (trainer) counts samples, averages, and moves states; it hears through hth_roll_ops and
  * answers with the functions below. A round must give the same marks and the same mean to all its
@@ -169,9 +169,11 @@ void hth_roll_averaged(struct hth_roll_call *roll, enum hth_err err, const uint1
 /* A member of the group that was no good reducer: it reduces nothing in this caller's lists, for a
  * while. */
 void hth_roll_slow(struct hth_roll_call *roll, const struct hth_peer_id *peer);
-/* A peer gave a state that can't be used. For a while it counts as lost, whatever it says: else a
- * head that nobody else has would be picked again and again. */
-void hth_roll_doubt(struct hth_roll_call *roll, const struct hth_peer_id *peer, enum hth_err err);
+/* A peer gave what can't be used (`what`, for the log): a state, or values that are not finite. For
+ * a while it counts as lost, whatever it says: else a head that nobody else has would be picked
+ * again and again, and a voter whose values are in no mean would keep all from a quorum. */
+void hth_roll_doubt(struct hth_roll_call *roll, const struct hth_peer_id *peer, enum hth_err err,
+                    const char *what);
 /* The fetch has ended, and this link's state is held, which need not be the one that was wanted. */
 void hth_roll_fetched(struct hth_roll_call *roll, uint32_t held);
 /* Asks to leave; hth_roll_has_left once it may go. */

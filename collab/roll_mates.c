@@ -152,9 +152,10 @@ void hth_roll_peer_lost(struct hth_roll_call *roll, const struct hth_peer_id *pe
     hth_timer_set(roll->env, roll->timer, 0);
 }
 
-void hth_roll_doubt(struct hth_roll_call *roll, const struct hth_peer_id *peer, enum hth_err err)
+void hth_roll_doubt(struct hth_roll_call *roll, const struct hth_peer_id *peer, enum hth_err err,
+                    const char *what)
 {
-    roll_blame(roll, peer, err, "a state that can't be used");
+    roll_blame(roll, peer, err, what);
     for (uint16_t i = 0; i < hth_chain_members(roll->chain); i++)
         if (hth_peer_id_eq(hth_chain_id(roll->chain, i), peer))
             roll->mate[i].doubted_until_us = hth_now_us(roll->env) + HTH_ROLL_DOUBT_US;

@@ -292,7 +292,8 @@ static void on_about(void *arg, const struct hth_rpc_result *r)
     int64_t wall_us = hth_wall_us(p->of->env);
     p->call = NULL;
     p->state = HTH_SILENT;
-    p->turned_away = r->err >= HTH_E_NOT_ADMITTED && r->err <= HTH_E_PASS_FORGED;
+    bool closed = r->err >= HTH_E_NOT_ADMITTED && r->err <= HTH_E_PASS_FORGED;
+    p->turned_away = closed ? r->err : HTH_OK;
     answered(p, r->err == HTH_OK || r->remote); /* a refusal comes from a living peer, too */
     if (r->err != HTH_OK || hth_about_read(r->payload, r->payload_len, about) != HTH_OK) {
         hth_free(about);

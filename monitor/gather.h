@@ -85,7 +85,7 @@ struct hth_gather_peer {
     uint8_t role;
     struct hth_addr addr; /* announced; family 0: it only dials, so nobody can ask it */
     bool own;
-    bool turned_away; /* its run is closed, and this peer's pass does not hold there */
+    enum hth_err turned_away; /* its run is closed, and our pass does not hold there; HTH_OK: no */
     int64_t seen_us;  /* wall clock of its newest record */
     enum hth_gather_state state;
     struct hth_about *about;          /* NULL: none came; earlier versions answer without it */

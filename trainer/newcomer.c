@@ -253,14 +253,20 @@ static bool is_in_vain(const struct hth_trainer *t, const struct hth_state_progr
 
 /* ---- looking --------------------------------------------------------------------------------- */
 
-/* All who train under this name do it on other settings: to begin beside them would be a second
- * run, with the same experts, and likely by mistake. To go on with a run on these settings is none,
- * and no stranger shall end it. */
+/* Whether others' word that the run is another one ends this trainer: to begin beside it would be a
+ * second run, with the same experts, and likely by mistake. To go on with a run on these settings
+ * is none; and where strangers take part, none of them shall end it. */
+static bool believes(const struct hth_trainer *t)
+{
+    return !t->newcomer.goes_on && !t->opts.share.strangers;
+}
+
+/* All who train under this name do it on other settings. */
 bool hth_newcomer_is_another_run(const struct hth_trainer *t)
 {
     struct hth_other_settings others;
 
-    if (t->newcomer.goes_on)
+    if (!believes(t))
         return false;
     hth_settings_others(t->opts.share.roster, &others);
     return others.trainers > 0;
@@ -349,7 +355,7 @@ static void wait_for_state(struct hth_trainer *t)
         return;
     hth_state_fetch_free(n->fetch);
     n->fetch = NULL;
-    if (n->no_use == HTH_E_VERSION && !n->goes_on) {
+    if (n->no_use == HTH_E_VERSION && believes(t)) {
         hth_trainer_fatal(t, HTH_E_VERSION); /* to begin beside them would be a second run */
         return;
     }

@@ -21,7 +21,8 @@
  * written under its settings. `bootstrap` overrides both. If nobody trains, it begins; of trainers
  * that return together the one with the latest checkpoint is the run. If all states that it finds
  * are of another version of this program, it ends with E_VERSION; with BATCH it leaves their givers
- * aside, who may lie, and ends when the run's links are of a protocol that it does not speak.
+ * aside, who may lie, and ends when the run's links are of a protocol that it does not speak. None
+ * of this ends it where strangers take part: it says so, and begins.
  *
  * Private to the loop thread; the trainer owns all of it.
  */
@@ -66,6 +67,7 @@ struct hth_share_opts {
     bool strict; /* a part of the trainers without a quorum waits (averaging.majority) */
     /* newcomers */
     bool bootstrap;
+    bool strangers; /* take part (--open-to-anyone): what they say of the run ends nobody */
     int64_t look_us; /* how long it looks for others at the start */
 };
 #define HTH_SHARE_OPTS_INIT                                                                        \

@@ -527,6 +527,7 @@ enum hth_err hth_shared_start(struct hth_trainer *t)
                                    .shape = o->shape,
                                    .eventual = !o->strict,
                                    .bootstrap = o->bootstrap,
+                                   .strangers = o->strangers,
                                    .look_us = o->look_us,
                                    .dht = o->dht,
                                    .reducer = o->reducer,

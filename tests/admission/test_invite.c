@@ -35,7 +35,7 @@ static void invite_is_read_as_written(void **state)
     for (int by_deputy = 0; by_deputy < 2; by_deputy++) {
         write_one(&p, by_deputy, text);
         assert_memory_equal(text, "hearth1.AQIE", 12);
-        snprintf(padded, sizeof(padded), " %s\r\n", text);
+        snprintf(padded, sizeof(padded), " %.60s\r\n %s\r\n", text, text + 60);
         assert_ok(read_text(padded, &got));
         assert_memory_equal(&got, &p.invite, sizeof(got));
         /* The invite alone is enough to judge others. */

@@ -169,7 +169,7 @@ TEST(a_lost_caller_is_heard_again)
             if (i < 4 && k != i)
                 hth_roll_peer_lost(m->roll, &l->mate[k].env->self);
         if (i >= 4 && !hth_peer_id_eq(caller_of(m), &m->env->self))
-            hth_roll_doubt(m->roll, caller_of(m), HTH_E_VERSION);
+            hth_roll_doubt(m->roll, caller_of(m), HTH_E_VERSION, "a state");
         hth_world_run_for(l->world, 3 * S);
         uint32_t tip = hth_roll_choice(m->roll)->tip;
         for (uint32_t back = 0; back < 5; back++) {

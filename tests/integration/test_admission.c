@@ -35,6 +35,10 @@ static const char *own_run(struct toy *t, const char *flag)
                     place_path(p, "node"), flag);
     proc_wait_text(t->node, "you are the first of run 'toy'");
     proc_must_say(t->node, "run 'toy' has an owner now");
+    /* A core of it has no memory, and no key. */
+    char *cores = place_read(place_text(p, "/proc/%ld/coredump_filter", (long)t->node->pid), &len);
+    assert_string_equal(cores, "00000010\n");
+    free(cores);
     char *said = place_read(t->node->out, &len), *path = strstr(said, "--invite ");
     assert_non_null(path);
     const char *invite = place_text(p, "%.*s", (int)strcspn(path + 9, "\n"), path + 9);
@@ -170,11 +174,14 @@ static void invited_peers_train(void **state)
     proc_must_say(t.host[0], place_text(p, "joining %s", t.addr[1]));
     assert_int_equal(place_count(p, "host", ".yaml"), 1);
 
-    /* With the run file alone, nobody begins ... */
+    /* With the run file alone, and without the owner's key, nobody begins ... */
+    const char *owner = place_path(p, t.owner_dir), *away = place_path(p, "away");
+    assert_int_equal(rename(owner, away), 0);
     struct proc *proc = START(p, "stranger", "train", "--run", t.run, "--join", t.addr[1],
                               "--listen", t.addr[3], "--dir", place_path(p, "stranger"));
     assert_int_equal(proc_wait(proc), ADMISSION_CODE);
     proc_must_say(proc, "run 'toy' is closed");
+    assert_int_equal(rename(away, owner), 0);
     /* ... a peer with another run file is in another network, and hears which ... */
     proc = START(p, "other", "train", "--run", place_path(p, "open.yaml"), "--join", t.addr[1],
                  "--listen", t.addr[3], "--dir", place_path(p, "other"));
@@ -216,13 +223,16 @@ static void invited_peers_train(void **state)
     no_log_has_an_invite(p);
 }
 
-/* Without an invite nothing of a private run is seen. */
+/* Without an invite nothing of a private run is seen, but by its owner. */
 static void private_run_is_hidden(void **state)
 {
     struct place *p = *state;
     struct toy t;
     toy_init(&t, p, 100);
     struct proc *proc = START(p, "member", "status", "--invite", own_run(&t, "--private"));
+    assert_int_equal(proc_wait(proc), 0);
+    proc_must_say(proc, "run 'toy': 1 peer");
+    proc = START(p, "owner", "status", "--run", t.run);
     assert_int_equal(proc_wait(proc), 0);
     proc_must_say(proc, "run 'toy': 1 peer");
     proc = START(p, "stranger", "status", "--join", t.addr[1], "--wait", "2s");
@@ -315,10 +325,13 @@ static void deputy_promotes_by_itself(void **state)
     assert_int_equal(mkdir(place_path(p, "host"), 0700), 0);
     place_write(p, "host/lock", "", 0);
     place_write(p, "host/witnessed", seen, sizeof(seen));
+    read_invite(forge(&t, dora, "over", 1), &all);
+    place_write(p, "host/raise-b000000000000000", all.cert, all.cert_len);
     proc = place_start(p, "promote", words);
     proc_wait_text(proc, "promoted a100000000000000 as 'raised-a1000000'");
     proc_stop(proc);
     assert_int_equal(access(place_path(p, "host/raise-a000000000000000"), F_OK), -1);
+    assert_int_equal(access(place_path(p, "host/raise-b000000000000000"), F_OK), -1); /* over */
     char *certs = place_read(place_path(p, "host/raise-a100000000000000"), &len);
     read_invite(dora, &all);
     hth_invite_run(hth_crypto_openssl(), &all, &run);
@@ -433,15 +446,20 @@ static void full_list_makes_room(struct toy *t, const char *from)
                   "all 400 places are taken");
     char *list = place_read(place_path(p, "owner/invites"), &len);
     const char *more =
-        place_text(p, "%llu 1700000000 2 train toy old invite\n", (unsigned long long)ended);
+        place_text(p,
+                   "%llu 1700000000 2 train toy old invite\n"
+                   "9 2000000000 2 train far ana invite\n",
+                   (unsigned long long)ended);
     list = realloc(list, len + strlen(more));
     assert_non_null(list);
     memcpy(list + len, more, strlen(more));
     place_write(p, "owner/invites", list, len + strlen(more));
     free(list);
-    proc_must_say(
-        OWNER(p, "room", 0, "revoke", "7", "--dir", dir, "--run", t->run, "--join", t->addr[1]),
-        "has no invite of serial 7");
+    proc_must_say(OWNER(p, "far", 2, "revoke", "9", "--dir", dir, "--run", t->run),
+                  "that invite is to run 'far', and this is run 'toy'");
+    /* It finds the run through this user's processes. */
+    proc_must_say(OWNER(p, "room", 0, "revoke", "7", "--dir", dir, "--run", t->run),
+                  "has no invite of serial 7");
     proc_must_say(OWNER(p, "list", 0, "list", "--dir", dir), "old");
 }
 

@@ -252,11 +252,16 @@ TEST(bad_rows_are_refused)
     crew_scene_free(s);
 }
 
-static void speak(struct crew_scene *s, uint32_t i, uint32_t protocol)
+static struct hth_collab *collab_when_up(struct crew_scene *s, uint32_t i)
 {
     while (hth_crew_trainer(s->crew, i) == NULL)
         hth_world_run_for(s->world, 1);
-    collab_of(s, i)->roll->opts.last_protocol = protocol;
+    return collab_of(s, i);
+}
+
+static void speak(struct crew_scene *s, uint32_t i, uint32_t protocol)
+{
+    collab_when_up(s, i)->roll->opts.last_protocol = protocol;
 }
 
 /* The others go on to the next protocol while it is away. It says so, and ends; they do not. */
@@ -289,7 +294,8 @@ static void refuse_version(void *arg, struct hth_rpc_request *req)
     hth_rpc_refuse(req, HTH_E_VERSION, 0, "LINKS");
 }
 
-/* Nor does one that can't read what they say, or the other way round, begin a run beside them. */
+/* Nor does one that can't read what they say, or the other way round, begin a run beside them; but
+ * where strangers take part any of them may say that, and ends nobody. */
 TEST(a_newcomer_of_another_version_begins_nothing)
 {
     struct crew_scene *s = start(2, 2 * MS, 4, 0, "4", HTH_QUANT_F32, 0, &crew_slow);
@@ -297,6 +303,12 @@ TEST(a_newcomer_of_another_version_begins_nothing)
     hth_world_run_for(s->world, 6 * S);
     for (uint32_t i = 0; i < 4; i++)
         hth_rpc_serve(hth_crew_rpc(s->crew, i), HTH_ROLL_METHOD_LINKS, refuse_version, NULL);
+    uint32_t open = hth_crew_join(s->crew);
+    collab_when_up(s, open)->opts.strangers = true;
+    hth_world_run_for(s->world, 5 * S);
+    assert_ok(hth_crew_err(s->crew));
+    assert_true(crew_stats(s, open).updates > 0);
+    hth_rpc_serve(hth_crew_rpc(s->crew, open), HTH_ROLL_METHOD_LINKS, refuse_version, NULL);
     uint32_t late = hth_crew_join(s->crew);
     hth_world_run_for(s->world, 30 * S);
     assert_err(HTH_E_VERSION, hth_crew_err(s->crew));

@@ -174,7 +174,8 @@ static void on_update(void *arg, uint32_t i, const struct hth_train_stats *stats
 
     if (i != scene.liar || scene.lie == CALM)
         return;
-    if (!scene.lies && stats->updates >= KNOWN)
+    /* NaN from the first step on: of 3 and of 4 the liar began the run, and is its only voter. */
+    if (!scene.lies && stats->updates >= (scene.lie == NANS ? 1 : KNOWN))
         begin_to_lie(t);
     if (scene.lies && scene.lie != REDUCES)
         t->average.discard = t->average.out; /* a liar takes no mean with its lie */
@@ -282,6 +283,15 @@ TEST(one_liar_costs_little)
             assert_true(most <= LOST_MAX);
         }
     }
+}
+
+/* Of two voters one can't go on by a quorum: it goes on by a fork. */
+TEST(not_finite_values_stop_no_pair)
+{
+    double calm[EVALS + 1] = {0};
+    uint32_t most;
+
+    assert_true(outcome(HTH_SHARE_BATCH, 2, NANS, HTH_AVG_CLIP, calm, &most) > 0.98);
 }
 
 TEST(without_bounds_it_is_the_end)

@@ -115,6 +115,7 @@ TEST(schema_depends_on_ticket_and_mode)
 static struct {
     int what;        /* of member 1; CHANGES: the mode */
     bool bootstraps; /* member 1 does */
+    bool strangers;  /* may take part */
     bool turns;      /* member 0 changes instead, from that moment */
 } differs;
 
@@ -126,6 +127,7 @@ static void edit(void *arg, uint32_t i, struct hth_trainer_opts *t)
     if (i == 0)
         return;
     t->share.bootstrap = differs.bootstraps;
+    t->share.strangers = differs.strangers;
     if (differs.what == CHANGES)
         t->share.mode = HTH_SHARE_LOCAL;
     else
@@ -186,11 +188,14 @@ TEST(second_trainer_with_other_settings_ends)
     }
 }
 
-/* ... unless it has `bootstrap`: then both train, neither averages, and both can say why. */
-TEST(bootstrap_begins_a_second_run)
+/* ... unless it has `bootstrap`, or strangers take part, one of whom may be the other: then both
+ * train, neither averages, and both can say why. */
+static void check_second_run(bool strangers)
 {
-    struct crew_scene *f = two(TARGET, true);
+    differs.strangers = strangers;
+    struct crew_scene *f = two(TARGET, !strangers);
 
+    differs.strangers = false;
     assert_ok(hth_crew_err(f->crew));
     assert_true(f->stats[1].updates > 0);
     for (uint32_t i = 0; i < 2; i++) {
@@ -203,6 +208,12 @@ TEST(bootstrap_begins_a_second_run)
         check_differ(f, i, 1, BATCH);
     }
     crew_scene_free(f);
+}
+
+TEST(bootstrap_begins_a_second_run)
+{
+    check_second_run(false);
+    check_second_run(true);
 }
 
 /* A trainer that resumes a checkpoint written under its settings continues, even if the others have

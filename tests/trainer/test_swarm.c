@@ -204,25 +204,40 @@ static enum hth_err holds(void *arg, const struct hth_grant *grant)
     return HTH_OK;
 }
 
-TEST(trainer_witnesses_its_hosts)
+/* Seconds of its host's work in a trainer's witness, which had an hour before. */
+static uint32_t witnessed_s(bool bad)
 {
     struct hth_admission admission = {
         .creds_len = 1, .admit = admit, .holds = holds, .witness = hth_witness_new()};
     struct hth_swarm_opts o = swarm_opts();
-    uint8_t seen[HTH_WITNESS_BYTES_MAX];
-    bool found = false;
+    uint8_t seen[HTH_WITNESS_BYTES_MAX] = {'H', 'W', 'I', 'T', 1, 1};
+    uint32_t s = 0;
 
     o.hosts = 1;
     o.admission = &admission;
-    o.trainer.updates_max = 3;
-    struct run *r = run_to_the_end(7, CALM, &o);
-    assert_true(hth_witness_write(admission.witness, seen) > 6);
+    o.trainer.updates_max = bad ? 10 : 100;
+    if (bad)
+        o.expert_optim.schedule.lr = 1e38f; /* after a step its answers are infinite */
+    struct run *r = start(7, CALM, &o);
     const struct hth_peer_id *host = &hth_node_env(hth_swarm_host(r->swarm, 0))->self;
+    memcpy(seen + 6, host->b, sizeof(host->b));
+    hth_store_u32le(seen + 6 + 40, 3600);
+    assert_ok(hth_witness_read(admission.witness, seen, 6 + 44));
+    run_on(r, is_done);
+    assert_true((r->stats.parts_bad > 0) == bad);
+    (void)hth_witness_write(admission.witness, seen);
     for (size_t at = 6; at < 6 + (size_t)seen[5] * 44; at += 44)
-        found |= memcmp(seen + at, host->b, sizeof(host->b)) == 0;
-    assert_true(found);
+        if (memcmp(seen + at, host->b, sizeof(host->b)) == 0)
+            s = hth_load_u32le(seen + at + 40);
     end(r);
     hth_witness_free(admission.witness);
+    return s;
+}
+
+TEST(trainer_witnesses_its_hosts)
+{
+    assert_true(witnessed_s(false) > 3600);
+    assert_int_equal(witnessed_s(true), 0);
 }
 
 TEST(same_seed_gives_the_same_trace)
