@@ -23,6 +23,7 @@ static void number_that_is_not_finite_is_null(void **state)
     stats.share.weight = INFINITY;
     stats.share.distance = NAN;
     stats.share.norm = 2;
+    stats.share.run.fetch.news = "";
     text = hth_together_page(&nothing, metrics, &stats);
     page = json_loads(text, 0, NULL);
     assert_non_null(page);
