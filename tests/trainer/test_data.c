@@ -431,11 +431,12 @@ TASK_TEST(bad_files_are_refused)
     struct hth_data_opts o = image_opts();
     struct hth_data *data;
     uint8_t bytes[1024], packed[2048];
+    static struct said said; /* the log goes there until the node ends */
 
     put_files(f, false);
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
         size_t n = make_images(bytes) + (size_t)cases[i].longer;
-        struct said said = {""};
+        said.text[0] = '\0';
         task_be32(bytes + cases[i].at, cases[i].value);
         if (cases[i].compressed)
             n = gzip(bytes, n, packed, sizeof(packed)) - (size_t)cases[i].cut;
