@@ -179,7 +179,7 @@ struct hth_reducer_stats {
 void hth_reducer_stats(const struct hth_reducer *reducer, struct hth_reducer_stats *out);
 
 /* |x - v|, summed in double in an order that depends on n alone. For jobs. */
-double hth_reduce_distance(const float *restrict x, const float *restrict v, size_t n);
+double hth_reduce_distance(const float *x, const float *v, size_t n);
 
 #define HTH_REDUCE_METHOD 66
 

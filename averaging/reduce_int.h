@@ -301,7 +301,7 @@ enum hth_err hth_reduce_sum(struct sum_input *in, uint32_t n, float *mean, uint3
  * segments become the answer's; `pack` as for encoding. Errors: those of encoding and decoding. */
 enum hth_err hth_reduce_answer(const struct sum_input *sent, const float *mean, uint32_t count,
                                bool pack, uint8_t *bytes) HTH_MUST;
-bool hth_reduce_is_finite(const float *restrict x, size_t n);
+bool hth_reduce_is_finite(const float *x, size_t n);
 /* The input's values: where they are, or decoded into `room`. Errors: a decoder's. */
 enum hth_err hth_reduce_values(const struct sum_input *in, float *room, const float **out) HTH_MUST;
 

@@ -26,7 +26,7 @@ CLONES static void scale_add(const float *restrict x, float a, float *restrict y
 }
 
 /* Exponents of all ones show in the largest pattern without its sign. */
-CLONES bool hth_reduce_is_finite(const float *restrict x, size_t n)
+CLONES static bool all_finite(const float *restrict x, size_t n)
 {
     uint32_t most = 0;
     for (size_t i = 0; i < n; i++) {
@@ -36,6 +36,11 @@ CLONES bool hth_reduce_is_finite(const float *restrict x, size_t n)
         most = bits > most ? bits : most;
     }
     return most < 0x7f800000u;
+}
+
+bool hth_reduce_is_finite(const float *x, size_t n)
+{
+    return all_finite(x, n);
 }
 
 static bool all_small(const float *x, size_t n)
