@@ -156,7 +156,7 @@ static int64_t window_us(const struct moshpit_round *s)
     return HTH_MIN(o->window_us + far_us, HTH_AVG_WINDOW_MAX_US - o->round_us);
 }
 
-/* Who is lost, silent, or slower than the others is given up long before. */
+/* Members that are lost, silent, or slower than the others are given up long before. */
 static int64_t round_us(const struct moshpit_round *s)
 {
     int64_t most_us = HTH_AVG_WINDOW_MAX_US / 10 * 9 - window_us(s);

@@ -128,7 +128,7 @@ static void done_apply(struct hth_job *job, enum hth_err err)
     give_free(g);
 }
 
-/* What the answer makes of the part; no blob: the local values are kept. */
+/* Writes the part's mean by the answer; no blob: the local values are kept. */
 static void apply(struct reduce_sent *s, struct hth_blob *blob, size_t offset,
                   const struct hth_part_reply *reply)
 {

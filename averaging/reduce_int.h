@@ -297,7 +297,7 @@ struct sum_input {
  * in *weight. With none, mean is untouched and *weight 0. Errors: E_NO_MEMORY. */
 enum hth_err hth_reduce_sum(struct sum_input *in, uint32_t n, float *mean, uint32_t count,
                             double *weight) HTH_MUST;
-/* What the reducer answers, into `bytes`: fp32 segments the mean, others mean - sent. The sent
+/* Writes the reducer's answer to `bytes`: fp32 segments the mean, others mean - sent. The sent
  * segments become the answer's; `pack` as for encoding. Errors: those of encoding and decoding. */
 enum hth_err hth_reduce_answer(const struct sum_input *sent, const float *mean, uint32_t count,
                                bool pack, uint8_t *bytes) HTH_MUST;

@@ -73,7 +73,7 @@ static void reply_mean(struct reduce_contribution *c)
               (size_t)(o->first - r->average_first) * sizeof(float));
 }
 
-/* What was sent has been used: a round may last long, and the room is needed. */
+/* Frees the values sent, which were used: a round may last long, and needs the room. */
 static void let_go(struct reduce_contribution *c)
 {
     hth_blob_unref(c->blob);
@@ -185,7 +185,7 @@ static void sum_free(struct sum *s)
     hth_free(s);
 }
 
-/* Who is in the mean, and how much they weigh, as all members know it. */
+/* Members in the mean and their weight, as all members know them. */
 static void settle(struct sum *s)
 {
     struct reduce_owned *o = s->own;

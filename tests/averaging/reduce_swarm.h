@@ -15,7 +15,7 @@
 
 struct reduce_swarm;
 
-/* What a reducer answers to each part in place of the mean. */
+/* A lying reducer answers each part so, in place of the mean. */
 struct reduce_lie {
     float value;                  /* of all floats */
     enum hth_quant_format format; /* of the answer: fp32 or bf16 */
