@@ -83,8 +83,10 @@ static void ask(struct wanted *w)
     struct hth_rpc_call_opts call = {.method = HTH_METHOD_EXPERT_WEIGHTS, .timeout_us = ANSWER_US};
     size_t count = hth_directory_hosts_of(f->directory, w->layer, w->index, hosts, HOSTS_MAX);
 
-    if (count == 0)
+    if (count == 0) {
+        w->err = HTH_E_NOT_FOUND; /* a host that left may have been asked before it was known */
         return;
+    }
     const struct hth_host_ref *host = &hosts[w->tries++ % count];
     const struct hth_rpc_target target = {.peer = host->id, .addr = host->addr};
     hth_weights_request_pack(&w->uid, payload, &call.body.payload_len);

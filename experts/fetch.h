@@ -5,7 +5,7 @@
  * It looks for each expert in the directory, asks its least loaded host, and after a refusal or a
  * lost connection asks the next one, or later again. A few are under way at once. An expert that
  * nobody gives within `patience_us` of the last one that came is given up with the last error;
- * E_NOT_FOUND: it never had a host. One that is larger than a reply may be (body_bytes_max of our
+ * E_NOT_FOUND: it has no host. One that is larger than a reply may be (body_bytes_max of our
  * rpc) is given up at once: E_TOO_LARGE.
  *
  * The bytes are a safetensors file by the protocol (experts/expert.proto) and not trusted: whoever

@@ -58,8 +58,8 @@ static int teardown(void **state)
     return 0;
 }
 
-/* Host i serves `count` experts from `first` on, and the directory says so. */
-static void serve(struct fixture *f, int i, uint32_t first, uint32_t count)
+/* Host i serves `count` experts from `first` on, and the directory says so for a time. */
+static void serve_for(struct fixture *f, int i, uint32_t first, uint32_t count, int64_t life_us)
 {
     struct swarm_host *h = &f->host[i];
     struct hth_host_info info = {.addr_count = 1};
@@ -76,7 +76,12 @@ static void serve(struct fixture *f, int i, uint32_t first, uint32_t count)
     info.addr[0] = hth_node_addr(h->node, PORT);
     assert_ok(hth_directory_open_layer(f->directory, &f->grid, NULL, &layer));
     assert_ok(hth_directory_load(f->directory, layer, &hth_node_env(h->node)->self, &info, &list,
-                                 600 * S));
+                                 life_us));
+}
+
+static void serve(struct fixture *f, int i, uint32_t first, uint32_t count)
+{
+    serve_for(f, i, first, count, 600 * S);
 }
 
 static void on_expert_take(void *arg, const struct hth_uid *uid, enum hth_err err,
@@ -179,6 +184,31 @@ static void a_replica_gives_what_a_dead_host_had(void **state)
         assert_ok(f->err[i]);
         assert_file_of(f->bytes[i], host_expert(&f->host[1], i));
     }
+}
+
+/* It is asked before the directory knows that it left. */
+static void a_host_that_left_is_none(void **state)
+{
+    struct fixture *f = *state;
+
+    serve_for(f, 0, 0, EXPERTS, 5 * S);
+    hth_node_crash(f->host[0].node, HTH_CRASH_RESET);
+    begin(f);
+    assert_true(hth_world_run_until_true(f->world, is_done, f, 60 * S));
+    for (uint32_t i = 0; i < EXPERTS; i++)
+        assert_int_equal(f->err[i], HTH_E_NOT_FOUND);
+}
+
+static void a_host_that_is_lost_is_the_error(void **state)
+{
+    struct fixture *f = *state;
+
+    serve(f, 0, 0, 1);
+    hth_node_crash(f->host[0].node, HTH_CRASH_RESET);
+    begin(f);
+    assert_true(hth_world_run_until_true(f->world, is_done, f, 60 * S));
+    assert_int_equal(f->err[0], HTH_E_REFUSED);
+    assert_int_equal(f->err[1], HTH_E_NOT_FOUND);
 }
 
 /* Files of more than a reply takes are asked for once each. */
@@ -303,6 +333,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(weights_come_from_all_hosts, setup, teardown),
         cmocka_unit_test_setup_teardown(a_replica_gives_what_a_dead_host_had, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_host_that_left_is_none, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_host_that_is_lost_is_the_error, setup, teardown),
         cmocka_unit_test_setup_teardown(large_weights_are_given_up_at_once, setup, teardown),
         cmocka_unit_test_setup_teardown(a_fetch_that_is_freed_leaves_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(requests_that_cannot_be_met_are_refused, setup, teardown),
