@@ -5,6 +5,7 @@
  */
 #define _XOPEN_SOURCE 700
 #include "integration/toy.h"
+#include "support/suite.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -84,7 +85,7 @@ static void wait_for_progress(struct toy *t, double steps)
     }
 }
 
-static void test_a_host_outlives_strangers(void **state)
+TEST_WITH(test_a_host_outlives_strangers, setup, place_teardown)
 {
     struct place *p = *state;
     struct toy t;
@@ -127,7 +128,7 @@ static void test_a_host_outlives_strangers(void **state)
 }
 
 /* A host with room for few connections must refuse the others, not end. */
-static void test_few_descriptors(void **state)
+TEST_WITH(test_few_descriptors, setup, place_teardown)
 {
     struct place *p = *state;
     struct toy t;
@@ -156,13 +157,4 @@ static int setup(void **state)
     if (first.rlim_max == 0 && getrlimit(RLIMIT_NOFILE, &first) != 0)
         return -1;
     return setrlimit(RLIMIT_NOFILE, &first) == 0 ? place_setup(state) : -1;
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_a_host_outlives_strangers, setup, place_teardown),
-        cmocka_unit_test_setup_teardown(test_few_descriptors, setup, place_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }
