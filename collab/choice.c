@@ -49,7 +49,7 @@ struct hth_ballot hth_choice_now(const struct hth_choice *c)
 uint16_t hth_choice_caller(const struct hth_chain *chain, const struct hth_ballot *ballot)
 {
     struct hth_voters voters = hth_chain_voters(chain, ballot->base);
-    return voters.count == 0 ? HTH_MEMBER_NONE : voters.order[ballot->n % voters.callers].member;
+    return voters.count == 0 ? HTH_MEMBER_NONE : voters.member[ballot->n % voters.callers];
 }
 
 /* Ballots grow by one with each caller that fails: nobody who counts is so far ahead. */
@@ -70,7 +70,7 @@ static bool may_call(const struct hth_choice *c)
 {
     struct hth_voters voters = hth_chain_voters(c->chain, hth_chain_base(c->chain, c->tip));
     for (uint32_t i = 0; i < voters.callers; i++)
-        if (voters.order[i].member == c->me)
+        if (voters.member[i] == c->me)
             return true;
     return false;
 }
@@ -360,7 +360,7 @@ static bool hears_quorum(const struct hth_choice *c, const uint64_t *hears)
 
 bool hth_choice_may_call(const struct hth_choice *c, const uint64_t *hears)
 {
-    return c->tip != HTH_LINK_NONE && (hth_chain_forks(c->chain) || hears_quorum(c, hears));
+    return c->tip != HTH_LINK_NONE && (hth_chain_opts(c->chain)->eventual || hears_quorum(c, hears));
 }
 
 /* ---- moves ----------------------------------------------------------------------------------- */
@@ -431,7 +431,7 @@ static bool seats_are_quorum(const struct hth_choice *c)
 
 uint32_t hth_choice_pick(const struct hth_choice *c, enum hth_choice_time time)
 {
-    bool forks = time >= HTH_CHOICE_ALONE && hth_chain_forks(c->chain);
+    bool forks = time >= HTH_CHOICE_ALONE && hth_chain_opts(c->chain)->eventual;
     bool open = c->ballot.base != HTH_LINK_NONE && (forks || seats_are_quorum(c));
     return open ? best_head(c) : HTH_LINK_NONE;
 }
@@ -462,7 +462,7 @@ static bool awaits_any(const struct hth_choice *c, const uint64_t *hears)
     struct hth_voters voters = hth_chain_voters(c->chain, c->ballot.base);
     const struct hth_chain_link *tip = hth_chain_at(c->chain, c->tip);
     for (uint32_t i = 0; i < voters.count; i++)
-        if (awaits(c, hears, voters.order[i].member))
+        if (awaits(c, hears, voters.member[i]))
             return true;
     for (uint32_t i = 0; i < tip->count; i++)
         if (tip->roll[i].marks & HTH_ROLL_IN && awaits(c, hears, tip->roll[i].member))
@@ -476,7 +476,7 @@ unsigned hth_choice_open(const struct hth_choice *c, const uint64_t *hears,
     if (c->phase != HTH_CHOICE_WAIT)
         return 0;
     unsigned open = 0;
-    bool forks = hth_chain_forks(c->chain);
+    bool forks = hth_chain_opts(c->chain)->eventual;
     struct hth_ballot now = hth_choice_now(c);
     uint16_t caller = caller_now(c);
     bool lost = caller != c->me && (caller == HTH_MEMBER_NONE || !hth_members_has(hears, caller));

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* collab.c: a collaboration's life, other heads, and what is asked of the trainer. */
 #include "collab/collab_int.h"
-#include "collab/row_msg.h"
 #include "core/blob.h"
 #include "core/mem.h"
 
@@ -12,8 +11,7 @@
 #define TOLD_US      (10 * HTH_US_PER_S) /* between two lines about what it waits for */
 #define LINKS_MAX    1280
 #define MEMBERS_MAX  4096
-#define ROLLS_MAX    (LINKS_MAX * HTH_ROLL_LINE_MAX)
-#define WINDOW_LINKS 16 /* whose rolls say who has weight */
+#define WINDOW_LINKS 16 /* whose rolls say who votes */
 #define UNSPOKEN_US  (60 * HTH_US_PER_S) /* a liar's head ends nobody who takes steps */
 
 /* ---- the trainer -------------------------------------------------------------------------- */
@@ -708,7 +706,7 @@ static struct hth_hash run_of(struct hth_env *env, const struct hth_collab_opts 
     return run;
 }
 
-static enum hth_err read_frozen(struct hth_collab *c, const struct hth_collab_file *file)
+static enum hth_err read_frozen(struct hth_collab *c, struct hth_collab_file *file)
 {
     if (memcmp(&file->run, &c->run, sizeof(c->run)) != 0)
         return HTH_E_WRONG_RUN;
@@ -780,8 +778,7 @@ enum hth_err hth_collab_new(struct hth_env *env, struct hth_rpc *rpc,
                                          .window = WINDOW_LINKS,
                                          .eventual = opts->eventual,
                                          .links_max = LINKS_MAX,
-                                         .members_max = MEMBERS_MAX,
-                                         .rolls_max = ROLLS_MAX};
+                                         .members_max = MEMBERS_MAX};
     c->chain = hth_chain_new(&chain);
     c->means = hth_means_new(env, rpc, opts->budget);
     c->timer = hth_timer_new(env, on_timer, c);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "collab/collab_file.h"
 
-#include "collab/fold.h"
 #include "collab/proof.h"
 #include "core/mem.h"
 
@@ -26,72 +25,21 @@ static void header(struct hth_wire *io, struct hth_collab_file *file)
 
 /* ---- writing ------------------------------------------------------------------------------ */
 
-/* The oldest first; returns how many. */
-static uint16_t write_path(const struct hth_chain *chain, uint32_t from, uint32_t to,
-                           struct hth_writer *w)
+/* From the tip's anchor to the tip. */
+static enum hth_err write_links(const struct hth_chain *chain, uint32_t tip, struct hth_wire *io)
 {
-    uint32_t before = hth_chain_at(chain, to)->prev;
-    uint16_t count = to == from || before == HTH_LINK_NONE ? 0 : write_path(chain, from, before, w);
-    hth_chain_write(chain, to, w);
-    return (uint16_t)(count + 1);
-}
-
-static void write_links(const struct hth_chain *chain, const struct hth_vote *vote,
-                        struct hth_writer *w)
-{
-    uint32_t first = hth_chain_anchor(chain, vote->tip);
-    bool anchored = hth_chain_at(chain, first)->kind != HTH_LINK_GENESIS;
-    hth_write_u64(w, anchored ? hth_chain_samples_before(chain, first) : 0);
-    hth_write_u8(w, anchored);
-    struct hth_writer at = *w;
-    hth_write_u16(w, 0);
-    uint16_t count = write_path(chain, first, vote->tip, w);
-    if (vote->accepted != HTH_LINK_NONE && vote->accepted != vote->tip) {
-        hth_chain_write(chain, vote->accepted, w);
+    uint32_t first = hth_chain_anchor(chain, tip), count = 1, link = tip;
+    struct hth_links links = {.anchored = hth_chain_at(chain, first)->kind != HTH_LINK_GENESIS,
+                              .link = {HTH_LINK_NONE}};
+    for (; link != first; link = hth_chain_at(chain, link)->prev)
         count++;
-    }
-    hth_write_u16(&at, count);
-}
-
-static void write_sigs(const struct hth_chain *chain, uint32_t link, struct hth_wire *io)
-{
-    const struct hth_sig *sig[HTH_ROLL_MEMBERS_MAX];
-    uint64_t *set = hth_calloc(hth_proof_words(chain), sizeof(*set));
-    struct hth_writer at = io->w;
-    uint32_t written = 0, first = hth_chain_anchor(chain, link);
-    hth_write_u16(&io->w, 0);
-    for (uint16_t back = 0;; back++, link = hth_chain_at(chain, link)->prev) {
-        uint32_t got = hth_proof_pick(chain, link, set, sig, HTH_ROLL_MEMBERS_MAX - written);
-        for (uint32_t i = 0; i < got; i++) {
-            struct hth_sig copy = *sig[i];
-            hth_write_u16(&io->w, back);
-            hth_wire_sig(io, &copy);
-        }
-        written += got;
-        if (link == first)
-            break;
-    }
-    hth_write_u16(&at, (uint16_t)written);
-    hth_free(set);
-}
-
-/* The last of the links from `first` to the tip that names a fold; HTH_LINK_NONE: none does. */
-static uint32_t find_fold(const struct hth_chain *chain, uint32_t tip, uint32_t first)
-{
-    while (hth_head_is_none(hth_chain_fold(chain, tip))) {
-        if (tip == first)
-            return HTH_LINK_NONE;
-        tip = hth_chain_at(chain, tip)->prev;
-    }
-    return tip;
-}
-
-static void write_fold(const struct hth_chain *chain, uint32_t tip, struct hth_writer *w)
-{
-    uint8_t bytes[HTH_FOLD_BYTES_MAX];
-    uint32_t link = find_fold(chain, tip, hth_chain_anchor(chain, tip));
-    if (link != HTH_LINK_NONE && *hth_chain_table(chain, link) != NULL)
-        hth_write_bytes(w, bytes, hth_fold_write(*hth_chain_table(chain, link), bytes));
+    if (count > HTH_LINKS_MAX)
+        return HTH_E_TOO_LARGE;
+    links.count = count;
+    for (link = tip; count > 0; link = hth_chain_at(chain, link)->prev)
+        links.link[count--] = link;
+    hth_links_put(chain, &links, HTH_COLLAB_FILE_BYTES_MAX, io);
+    return io->w.err;
 }
 
 enum hth_err hth_collab_file_write(const struct hth_crypto *crypto,
@@ -115,16 +63,17 @@ enum hth_err hth_collab_file_write(const struct hth_crypto *crypto,
     hth_write_bytes(&io.w, magic, sizeof(magic));
     hth_write_u32(&io.w, VERSION);
     header(&io, &copy);
-    write_links(chain, vote, &io.w);
+    enum hth_err err = write_links(chain, vote->tip, &io);
+    if (vote->accepted != HTH_LINK_NONE && vote->accepted != vote->tip)
+        hth_chain_write(chain, vote->accepted, &io.w);
     hth_wire_places(&io, copy.peer, &copy.peers, HTH_ROLL_LINE_MAX);
-    write_sigs(chain, vote->tip, &io);
-    write_fold(chain, vote->tip, &io.w);
     crypto->hash(bytes, io.w.pos, &hash);
     hth_write_bytes(&io.w, &hash, sizeof(hash));
-    if (io.w.err == HTH_OK)
+    err = err != HTH_OK ? err : io.w.err;
+    if (err == HTH_OK)
         *out = hth_blob_copy(bytes, io.w.pos);
     hth_free(bytes);
-    return io.w.err;
+    return err;
 }
 
 /* ---- reading ------------------------------------------------------------------------------ */
@@ -142,27 +91,6 @@ static enum hth_err check(const struct hth_crypto *crypto, const uint8_t *bytes,
     return memcmp(bytes + len - sizeof(hash), &hash, sizeof(hash)) == 0 ? HTH_OK : HTH_E_CORRUPT;
 }
 
-/* Skips one link; those that take it up look at it. */
-static void skip_link(struct hth_reader *r)
-{
-    hth_read_view(r, 8 + 32 + 4 + 4 + 1 + 32);
-    uint32_t count = hth_read_u32(r);
-    hth_read_view(r, (size_t)count * (32 + 8 + 2 + 4 + 4));
-    hth_read_view(r, hth_read_u16(r));
-}
-
-static void read_links(struct hth_reader *r, struct hth_collab_file *out)
-{
-    out->samples = hth_read_u64(r);
-    out->anchored = hth_read_u8(r);
-    out->links = hth_read_u16(r);
-    out->link_bytes = r->data + r->pos;
-    size_t from = r->pos;
-    for (uint32_t i = 0; i < out->links && r->err == HTH_OK; i++)
-        skip_link(r);
-    out->link_len = r->pos - from;
-}
-
 enum hth_err hth_collab_file_read(const struct hth_crypto *crypto, const uint8_t *bytes, size_t len,
                                   struct hth_collab_file *out)
 {
@@ -171,76 +99,38 @@ enum hth_err hth_collab_file_read(const struct hth_crypto *crypto, const uint8_t
     struct hth_wire io = hth_wire_of(bytes, len - sizeof(struct hth_hash));
     hth_read_view(&io.r, sizeof(magic) + sizeof(uint32_t));
     header(&io, out);
-    read_links(&io.r, out);
-    hth_wire_places(&io, out->peer, &out->peers, HTH_ROLL_LINE_MAX);
-    if (hth_reader_left(&io.r) > 0) {
-        out->sig_len = hth_read_u16(&io.r) * (sizeof(uint16_t) + HTH_SIG_BYTES);
-        out->sig_bytes = hth_read_view(&io.r, out->sig_len);
-    }
-    out->fold_len = hth_reader_left(&io.r);
-    out->fold_bytes = hth_read_view(&io.r, out->fold_len);
-    return hth_wire_end(&io);
+    out->rest_len = hth_reader_left(&io.r);
+    out->rest = hth_read_view(&io.r, out->rest_len);
+    return io.r.err;
 }
 
-static void keep_sigs(const struct hth_collab_file *file, struct hth_chain *chain, uint32_t tip)
-{
-    struct hth_wire io = hth_wire_of(file->sig_bytes, file->sig_len);
-    struct hth_sig sig;
-    while (hth_reader_left(&io.r) > 0) {
-        uint32_t link = tip, twin;
-        for (uint16_t back = hth_read_u16(&io.r); back > 0 && link != HTH_LINK_NONE; back--)
-            link = hth_chain_at(chain, link)->prev;
-        hth_wire_sig(&io, &sig);
-        enum hth_err err = io.err;
-        io.err = HTH_OK;
-        if (err == HTH_OK && link != HTH_LINK_NONE)
-            err = hth_proof_keep(chain, link, &sig, false, &twin);
-        (void)err;
-    }
-}
-
-static enum hth_err take_fold(const struct hth_collab_file *file, struct hth_chain *chain,
-                              uint32_t tip)
-{
-    uint32_t first = tip;
-    if (file->fold_len == 0)
-        return HTH_OK;
-    while (hth_chain_at(chain, first)->prev != HTH_LINK_NONE)
-        first = hth_chain_at(chain, first)->prev;
-    uint32_t link = find_fold(chain, tip, first);
-    return link == HTH_LINK_NONE
-               ? HTH_E_MALFORMED
-               : hth_fold_take(chain, link, file->fold_bytes, file->fold_len);
-}
-
-enum hth_err hth_collab_file_vote(const struct hth_collab_file *file, struct hth_chain *chain,
+enum hth_err hth_collab_file_vote(struct hth_collab_file *file, struct hth_chain *chain,
                                   struct hth_vote *out)
 {
-    struct hth_reader r;
-    uint32_t link;
+    struct hth_wire io = hth_wire_of(file->rest, file->rest_len);
+    struct hth_links links;
     *out = (struct hth_vote){.accepted = HTH_LINK_NONE,
                              .promised = file->promised,
                              .accepted_n = file->accepted_n,
                              .batch = file->batch};
-    hth_reader_init(&r, file->link_bytes, file->link_len);
-    for (uint32_t i = 0; i < file->links; i++)
-        HTH_TRY(i == 0 && file->anchored ? hth_chain_read_anchor(chain, &r, file->samples, &link)
-                                         : hth_chain_read(chain, &r, &link));
+    HTH_TRY(hth_links_get(chain, &io, HTH_LINKS_MAX, &links));
     out->tip = hth_chain_find(chain, &file->head);
     if (out->tip == HTH_LINK_NONE)
         return HTH_E_NOT_FOUND;
     if (hth_chain_at(chain, out->tip)->step != file->step)
         return HTH_E_MALFORMED;
     hth_chain_trust(chain, out->tip);
-    keep_sigs(file, chain, out->tip);
-    HTH_TRY(take_fold(file, chain, out->tip));
-    if (hth_head_is_none(&file->accepted))
-        return HTH_OK;
-    out->accepted = hth_chain_find(chain, &file->accepted);
-    if (out->accepted == HTH_LINK_NONE)
-        return HTH_E_NOT_FOUND;
-    return hth_chain_base(chain, out->accepted) == hth_chain_base(chain, out->tip) &&
-                   hth_chain_at(chain, out->accepted)->step == file->step
-               ? HTH_OK
-               : HTH_E_MALFORMED;
+    if (!hth_head_is_none(&file->accepted)) {
+        out->accepted = out->tip;
+        if (memcmp(&file->accepted, &file->head, sizeof(file->head)) != 0)
+            HTH_TRY(hth_chain_read(chain, &io.r, &out->accepted));
+        if (memcmp(hth_chain_head(chain, out->accepted), &file->accepted,
+                   sizeof(file->accepted)) != 0)
+            return HTH_E_NOT_FOUND;
+        if (hth_chain_base(chain, out->accepted) != hth_chain_base(chain, out->tip) ||
+            hth_chain_at(chain, out->accepted)->step != file->step)
+            return HTH_E_MALFORMED;
+    }
+    hth_wire_places(&io, file->peer, &file->peers, HTH_ROLL_LINE_MAX);
+    return hth_wire_end(&io);
 }

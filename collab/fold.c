@@ -61,8 +61,8 @@ static void add_roll(const struct hth_chain *chain, const struct hth_chain_link 
         if (!(entry->marks & HTH_ROLL_IN))
             continue;
         if (in > 1 && link->kind != HTH_LINK_GENESIS)
-            fold->peer[fold->count++] = (struct hth_fold_peer){
-                *hth_chain_id(chain, entry->member), entry->samples, 1};
+            fold->peer[fold->count++] =
+                (struct hth_fold_peer){*hth_chain_id(chain, entry->member), entry->samples, 1};
         else
             fold->rest += entry->samples;
     }
@@ -76,10 +76,11 @@ static bool find_begin(const struct hth_chain *chain, uint32_t link, uint32_t *b
     *entries = 0;
     for (;; link = hth_chain_at(chain, link)->prev) {
         const struct hth_chain_link *at = hth_chain_at(chain, link);
-        bool names = !hth_head_is_none(hth_chain_fold(chain, link));
+        const struct hth_held *held = hth_chain_held(chain, link);
+        bool names = !hth_head_is_none(&held->fold);
         *entries += at->count;
         *begin = link;
-        if (*hth_chain_table(chain, link) != NULL || at->kind == HTH_LINK_GENESIS ||
+        if (held->table != NULL || at->kind == HTH_LINK_GENESIS ||
             (!names && at->step % HTH_FOLD_STEPS == 0))
             return true;
         if (names || at->prev == HTH_LINK_NONE)
@@ -93,14 +94,14 @@ struct hth_fold *hth_fold_upto(const struct hth_chain *chain, uint32_t link)
     size_t entries;
     if (!find_begin(chain, link, &begin, &entries))
         return NULL;
-    const struct hth_fold *before = *hth_chain_table(chain, begin);
+    const struct hth_fold *before = hth_chain_held(chain, begin)->table;
     struct hth_fold *fold = fold_new(entries + (before != NULL ? before->count : 0));
     if (before != NULL) {
         fold->rest = before->rest;
         fold->count = before->count;
         memcpy(fold->peer, before->peer, before->count * sizeof(before->peer[0]));
     } else {
-        fold->rest = hth_chain_samples_before(chain, begin);
+        fold->rest = hth_chain_held(chain, begin)->samples_before;
     }
     for (;; link = hth_chain_at(chain, link)->prev) {
         add_roll(chain, hth_chain_at(chain, link), fold);
@@ -156,12 +157,12 @@ static enum hth_err read_peers(struct hth_wire *io, struct hth_fold *fold, uint6
 
 enum hth_err hth_fold_take(struct hth_chain *chain, uint32_t link, const uint8_t *bytes, size_t len)
 {
-    const struct hth_hash *named = hth_chain_fold(chain, link);
+    struct hth_held *held = hth_chain_held(chain, link);
     struct hth_wire io = hth_wire_of(bytes, len);
     struct hth_hash hash;
     uint64_t rest = hth_read_u64(&io.r), samples;
     uint32_t count = 0;
-    if (hth_head_is_none(named))
+    if (hth_head_is_none(&held->fold))
         return HTH_E_NOT_FOUND;
     hth_wire_count(&io, &count, HTH_FOLD_PEERS_MAX);
     HTH_TRY(io.err);
@@ -170,12 +171,11 @@ enum hth_err hth_fold_take(struct hth_chain *chain, uint32_t link, const uint8_t
     fold->count = count;
     enum hth_err err = read_peers(&io, fold, &samples);
     hth_chain_opts(chain)->crypto->hash(bytes, len, &hash);
-    if (err == HTH_OK && (memcmp(&hash, named, sizeof(hash)) != 0 ||
-                          samples != hth_chain_samples_before(chain, link)))
+    if (err == HTH_OK &&
+        (memcmp(&hash, &held->fold, sizeof(hash)) != 0 || samples != held->samples_before))
         err = HTH_E_BAD_FOLD;
-    struct hth_fold **table = hth_chain_table(chain, link);
-    if (err == HTH_OK && *table == NULL)
-        *table = fold;
+    if (err == HTH_OK && held->table == NULL)
+        held->table = fold;
     else
         hth_free(fold);
     return err;

@@ -61,10 +61,10 @@ static bool is_good(const struct hth_chain *chain, uint32_t link, struct hth_lin
 
 static struct hth_link_sig *find(const struct hth_chain *chain, uint32_t link, uint16_t member)
 {
-    struct hth_link_sigs *sigs = hth_chain_sigs(chain, link);
-    for (uint32_t i = 0; i < sigs->count; i++)
-        if (sigs->sig[i].member == member && sigs->sig[i].born == hth_chain_born(chain, member))
-            return &sigs->sig[i];
+    const struct hth_held *at = hth_chain_held(chain, link);
+    for (uint32_t i = 0; i < at->sigs; i++)
+        if (at->sig[i].member == member && at->sig[i].born == hth_chain_born(chain, member))
+            return &at->sig[i];
     return NULL;
 }
 
@@ -95,14 +95,14 @@ static void find_twin(const struct hth_chain *chain, uint32_t link, struct hth_l
 /* Room grows with what came, by doubling. */
 static struct hth_link_sig *take_place(const struct hth_chain *chain, uint32_t link)
 {
-    struct hth_link_sigs *sigs = hth_chain_sigs(chain, link);
+    struct hth_held *at = hth_chain_held(chain, link);
     uint32_t base = hth_chain_base(chain, link);
-    if (sigs->count == hth_chain_voters(chain, base).count +
-                           hth_chain_voters(chain, hth_chain_base(chain, base)).count)
+    if (at->sigs == hth_chain_voters(chain, base).count +
+                        hth_chain_voters(chain, hth_chain_base(chain, base)).count)
         return NULL;
-    if ((sigs->count & (sigs->count - 1)) == 0)
-        sigs->sig = hth_realloc(sigs->sig, HTH_MAX(2 * sigs->count, 1u), sizeof(*sigs->sig));
-    return &sigs->sig[sigs->count++];
+    if ((at->sigs & (at->sigs - 1)) == 0)
+        at->sig = hth_realloc(at->sig, HTH_MAX(2 * at->sigs, 1u), sizeof(*at->sig));
+    return &at->sig[at->sigs++];
 }
 
 bool hth_proof_counts(const struct hth_chain *chain, uint32_t link, uint16_t member)
@@ -146,14 +146,14 @@ enum hth_err hth_proof_keep(struct hth_chain *chain, uint32_t link, const struct
 
 size_t hth_proof_words(const struct hth_chain *chain)
 {
-    return hth_chain_members_max(chain) / 64 + 1;
+    return hth_chain_opts(chain)->members_max / 64 + 1;
 }
 
 static bool has_voter(const struct hth_chain *chain, uint32_t base, const uint64_t *set)
 {
     struct hth_voters voters = hth_chain_voters(chain, base);
     for (uint32_t i = 0; i < voters.count; i++)
-        if (hth_members_has(set, voters.order[i].member))
+        if (hth_members_has(set, voters.member[i]))
             return true;
     return false;
 }
@@ -172,15 +172,15 @@ static bool is_proven(const struct hth_chain *chain, uint32_t link, const uint64
 uint32_t hth_proof_pick(const struct hth_chain *chain, uint32_t link, uint64_t *set,
                         const struct hth_sig **out, uint32_t max)
 {
-    struct hth_link_sigs *sigs = hth_chain_sigs(chain, link);
+    struct hth_held *at = hth_chain_held(chain, link);
     uint32_t count = 0;
     for (uint32_t i = 0;
-         i < sigs->count && count < max && (out == NULL || !is_proven(chain, link, set));) {
-        struct hth_link_sig *sig = &sigs->sig[i];
+         i < at->sigs && count < max && (out == NULL || !is_proven(chain, link, set));) {
+        struct hth_link_sig *sig = &at->sig[i];
         bool here = sig->born == hth_chain_born(chain, sig->member);
         bool more = here && !hth_members_has(set, sig->member);
         if (!here || (more && !is_good(chain, link, sig))) {
-            *sig = sigs->sig[--sigs->count];
+            *sig = at->sig[--at->sigs];
             continue;
         }
         if (more) {
@@ -204,7 +204,7 @@ bool hth_proof_samples(const struct hth_chain *chain, uint32_t tip, uint32_t fro
     while (link != from) {
         const struct hth_chain_link *at = hth_chain_at(chain, link);
         uint64_t before = at->prev == HTH_LINK_NONE ? begin : hth_chain_samples(chain, at->prev);
-        if (hth_chain_trusts(chain, link)) {
+        if (hth_chain_held(chain, link)->trusted) {
             sum += hth_chain_samples(chain, link) - begin;
             break;
         }
@@ -227,7 +227,7 @@ static bool proves(const struct hth_chain *chain, uint32_t link, uint32_t top)
     uint64_t *set = hth_calloc(hth_proof_words(chain), sizeof(*set));
     hth_proof_pick(chain, top, set, NULL, UINT32_MAX);
     hth_proof_pick(chain, link, set, NULL, UINT32_MAX);
-    bool good = hth_chain_trusts(chain, link) || is_proven(chain, link, set);
+    bool good = hth_chain_held(chain, link)->trusted || is_proven(chain, link, set);
     hth_free(set);
     return good;
 }
@@ -239,15 +239,16 @@ bool hth_proof_proves(const struct hth_chain *chain, uint32_t link)
 
 bool hth_proof_stands(const struct hth_chain *chain, uint32_t link)
 {
-    uint32_t prev = hth_chain_at(chain, link)->prev;
-    return prev == HTH_LINK_NONE || proves(chain, prev, link);
+    const struct hth_chain_link *at = hth_chain_at(chain, link);
+    return at->kind == HTH_LINK_GENESIS ||
+           proves(chain, at->prev != HTH_LINK_NONE ? at->prev : link, link);
 }
 
 bool hth_proof_backs(const struct hth_chain *chain, uint32_t link, uint32_t from)
 {
     uint64_t *set = hth_calloc(hth_proof_words(chain), sizeof(*set));
     bool good = true;
-    for (uint32_t k = link; good && k != from && !hth_chain_trusts(chain, k);
+    for (uint32_t k = link; good && k != from && !hth_chain_held(chain, k)->trusted;
          k = hth_chain_at(chain, k)->prev) {
         hth_proof_pick(chain, k, set, NULL, UINT32_MAX);
         uint32_t base = hth_chain_base(chain, k);
@@ -259,16 +260,117 @@ bool hth_proof_backs(const struct hth_chain *chain, uint32_t link, uint32_t from
     return good;
 }
 
-bool hth_proof_sums(const struct hth_chain *chain, uint32_t link)
+/* ---- links for others --------------------------------------------------------------------- */
+
+uint32_t hth_proof_write(const struct hth_chain *chain, uint32_t link, uint64_t *set, uint32_t max,
+                         const uint8_t *before, struct hth_wire *io)
+{
+    const struct hth_sig *sig[HTH_ROLL_MEMBERS_MAX];
+    uint32_t got = hth_proof_pick(chain, link, set, sig, HTH_MIN(max, HTH_ROLL_MEMBERS_MAX));
+    for (uint32_t i = 0; i < got; i++) {
+        struct hth_sig copy = *sig[i];
+        if (before != NULL)
+            hth_write_u8(&io->w, *before);
+        hth_wire_sig(io, &copy);
+    }
+    return got;
+}
+
+static void put_sigs(const struct hth_chain *chain, const struct hth_links *links,
+                     struct hth_wire *io)
 {
     uint64_t *set = hth_calloc(hth_proof_words(chain), sizeof(*set));
-    bool good = false;
-    for (; link != HTH_LINK_NONE; link = hth_chain_at(chain, link)->prev) {
-        hth_proof_pick(chain, link, set, NULL, UINT32_MAX);
-        good |= hth_chain_trusts(chain, link) ||
-                has_voter(chain, hth_chain_base(chain, link), set) ||
-                hth_chain_at(chain, link)->kind == HTH_LINK_GENESIS;
-    }
+    struct hth_writer at = io->w;
+    uint32_t written = 0;
+    hth_write_u16(&io->w, 0);
+    for (uint8_t k = (uint8_t)(links->count + 1); k-- > 0;)
+        if (links->link[k] != HTH_LINK_NONE)
+            written += hth_proof_write(chain, links->link[k], set, HTH_LINKS_SIGS_MAX - written,
+                                       &k, io);
+    hth_write_u16(&at, (uint16_t)written);
     hth_free(set);
-    return good;
+}
+
+/* The last one that names a fold, or HTH_LINK_NONE. */
+static uint32_t find_fold(const struct hth_chain *chain, const struct hth_links *links)
+{
+    for (uint32_t k = links->count; k > 0; k--)
+        if (hth_chain_has(chain, links->link[k]) &&
+            !hth_head_is_none(&hth_chain_held(chain, links->link[k])->fold))
+            return links->link[k];
+    return HTH_LINK_NONE;
+}
+
+void hth_links_put(const struct hth_chain *chain, struct hth_links *links, size_t end,
+                   struct hth_wire *io)
+{
+    uint8_t fold[HTH_FOLD_BYTES_MAX];
+    uint32_t written = 0;
+    bool any = links->count > 0;
+    hth_write_u8(&io->w, links->anchored);
+    hth_write_u64(&io->w, any ? hth_chain_held(chain, links->link[1])->samples_before : 0);
+    struct hth_writer at = io->w;
+    hth_write_u16(&io->w, 0);
+    for (; written < links->count; written++) {
+        struct hth_writer before = io->w;
+        hth_chain_write(chain, links->link[written + 1], &io->w);
+        if (io->w.pos > end || io->w.err != HTH_OK) {
+            io->w = before;
+            break;
+        }
+    }
+    links->count = written;
+    hth_write_u16(&at, (uint16_t)written);
+    put_sigs(chain, links, io);
+    uint32_t names = find_fold(chain, links);
+    const struct hth_fold *table =
+        names == HTH_LINK_NONE ? NULL : hth_chain_held(chain, names)->table;
+    size_t len = table != NULL ? hth_fold_write(table, fold) : 0;
+    hth_write_u16(&io->w, (uint16_t)len);
+    hth_write_bytes(&io->w, fold, len);
+}
+
+/* A signature that is of no use is dropped: the link may have made room for later ones. */
+static enum hth_err get_sigs(struct hth_chain *chain, const struct hth_links *links,
+                             struct hth_wire *io)
+{
+    uint32_t count = 0, twin;
+    hth_wire_count16(io, &count, HTH_LINKS_SIGS_MAX);
+    for (uint32_t i = 0; i < count && io->r.err == HTH_OK; i++) {
+        struct hth_sig sig;
+        uint8_t which = hth_read_u8(&io->r);
+        hth_wire_sig(io, &sig);
+        enum hth_err err = io->r.err;
+        if (err == HTH_OK && which <= links->count && hth_chain_has(chain, links->link[which]))
+            err = hth_proof_keep(chain, links->link[which], &sig, false, &twin);
+        (void)err;
+    }
+    hth_wire_check(io, true);
+    return io->err;
+}
+
+enum hth_err hth_links_get(struct hth_chain *chain, struct hth_wire *io, uint32_t max,
+                           struct hth_links *out)
+{
+    struct hth_reader *r = &io->r;
+    uint32_t link;
+    out->count = 0;
+    out->anchored = hth_read_u8(r);
+    uint64_t samples = hth_read_u64(r);
+    for (uint16_t count = hth_read_u16(r); out->count < count;) {
+        if (out->count == max)
+            return HTH_E_TOO_LARGE;
+        HTH_TRY(out->anchored && out->count == 0 ? hth_chain_read_anchor(chain, r, samples, &link)
+                                                 : hth_chain_read(chain, r, &link));
+        out->link[++out->count] = link;
+    }
+    if (out->count > 0)
+        out->link[0] = hth_chain_has(chain, out->link[1]) ? hth_chain_at(chain, out->link[1])->prev
+                                                          : HTH_LINK_NONE;
+    HTH_TRY(get_sigs(chain, out, io));
+    size_t len = hth_read_u16(r);
+    const uint8_t *fold = hth_read_view(r, len);
+    uint32_t names = find_fold(chain, out);
+    HTH_TRY(r->err);
+    return len == 0 || names == HTH_LINK_NONE ? HTH_OK : hth_fold_take(chain, names, fold, len);
 }

@@ -46,7 +46,7 @@
 #ifndef HTH_COLLAB_PROOF_H
 #define HTH_COLLAB_PROOF_H
 
-#include "collab/chain.h"
+#include "collab/fold.h"
 #include "collab/wire.h"
 
 #define HTH_SIGNED_BYTES (8 + 32 + 32 + 8 + 8 + 1 + 4 + 4)
@@ -69,11 +69,10 @@ struct hth_link_sig {
     uint32_t twin; /* another link that the signer made in the same ballot, or HTH_LINK_NONE */
 };
 
-void hth_wire_sig(struct hth_wire *io, struct hth_sig *sig);
-
 /* The bytes that a member signs. */
 void hth_proof_bytes(const struct hth_chain *chain, uint32_t link, uint16_t member, bool made,
                      uint8_t out[HTH_SIGNED_BYTES]);
+void hth_wire_sig(struct hth_wire *io, struct hth_sig *sig);
 void hth_proof_sign(const struct hth_chain *chain, uint32_t link, uint16_t member, bool made,
                     const struct hth_secret *secret, struct hth_sig *out);
 /* Whether a member's signature on a link counts: it votes at the link's base, or at that one's. */
@@ -89,6 +88,9 @@ uint32_t hth_proof_pick(const struct hth_chain *chain, uint32_t link, uint64_t *
                         const struct hth_sig **out, uint32_t max);
 /* Words of such a set. */
 size_t hth_proof_words(const struct hth_chain *chain);
+/* Writes those signatures, each behind the byte `before`, if it is not NULL; returns how many. */
+uint32_t hth_proof_write(const struct hth_chain *chain, uint32_t link, uint64_t *set, uint32_t max,
+                         const uint8_t *before, struct hth_wire *io);
 /* Samples of the links after `from` (HTH_LINK_NONE: of all) up to a tip's base, as far as all links
  * before are proven or made here. Returns whether all are. */
 bool hth_proof_samples(const struct hth_chain *chain, uint32_t tip, uint32_t from, uint64_t *out);
@@ -96,9 +98,33 @@ bool hth_proof_samples(const struct hth_chain *chain, uint32_t tip, uint32_t fro
 bool hth_proof_proves(const struct hth_chain *chain, uint32_t link);
 /* Whether links that follow from `from` are proven up to `link`, and a voter signed that one. */
 bool hth_proof_backs(const struct hth_chain *chain, uint32_t link, uint32_t from);
-/* Whether the link before this one is proven, or there is none: one link at most is made up. */
+/* Whether the link before this one is proven: one link at most is made up. A genesis has none, and
+ * of an anchor that stands alone a voter signed it and so the sum of samples before it. */
 bool hth_proof_stands(const struct hth_chain *chain, uint32_t link);
-/* Whether a link's sum of samples is known from the genesis on, or signed by a voter. */
-bool hth_proof_sums(const struct hth_chain *chain, uint32_t link);
+
+/* ---- links for others, and in a member's file --------------------------------------------- */
+
+/*     u8 anchored (the first link is an anchor), u64 samples before it, u16 count, links (chain.h),
+ *     the oldest first; u16 count, of each signature that proves them: u8 (the link before the
+ *     first: 0; the first: 1; ...), signature; u16 length, the fold (fold.h) that the last of the
+ *     links names that names one, if it is known */
+#define HTH_LINKS_MAX      96
+#define HTH_LINKS_SIGS_MAX 160
+#define HTH_LINKS_MORE_MAX (4 + HTH_LINKS_SIGS_MAX * (1 + HTH_SIG_BYTES) + HTH_FOLD_BYTES_MAX)
+struct hth_links {
+    bool anchored;
+    uint32_t count;                   /* without the one before the first */
+    uint32_t link[1 + HTH_LINKS_MAX]; /* that one, or HTH_LINK_NONE; then these */
+};
+
+/* Only links up to that position are written, and HTH_LINKS_MORE_MAX bytes may follow; `links` has
+ * those that were. */
+void hth_links_put(const struct hth_chain *chain, struct hth_links *links, size_t end,
+                   struct hth_wire *io);
+/* Takes up at most `max` links, and what proves them. `out` has those that were taken up before the
+ * error, too, and where none came, its first link is the caller's. Errors: those of hth_chain_read
+ * and hth_fold_take; E_TOO_LARGE (links, signatures). */
+enum hth_err hth_links_get(struct hth_chain *chain, struct hth_wire *io, uint32_t max,
+                           struct hth_links *out) HTH_MUST;
 
 #endif

@@ -63,7 +63,7 @@ static enum hth_err check_go(const struct hth_roll_call *roll, const struct hth_
     const struct hth_choice *c = roll->choice;
     if (go->n > c->promised)
         return HTH_E_PROTOCOL;
-    if (go->fork && !hth_chain_forks(roll->chain))
+    if (go->fork && !hth_chain_opts(roll->chain)->eventual)
         return HTH_E_REFUSED;
     uint32_t used = hth_chain_at(roll->chain, c->tip)->protocol;
     if (go->protocol < used || go->protocol > used + 1 ||
@@ -866,7 +866,7 @@ enum hth_err hth_roll_new(struct hth_env *env, struct hth_rpc *rpc, struct hth_c
     roll->opts = *opts;
     roll->ops = *ops;
     roll->arg = arg;
-    roll->mates_max = hth_chain_members_max(chain);
+    roll->mates_max = hth_chain_opts(chain)->members_max;
     roll->mate = hth_new_array(struct mate, roll->mates_max);
     roll->hears = hth_new_array(uint64_t, (roll->mates_max + 63) / 64);
     roll->here = hth_new_array(uint64_t, (roll->mates_max + 63) / 64);

@@ -62,73 +62,39 @@ enum hth_err roll_check_sig(struct hth_roll_call *roll, uint16_t from, uint32_t 
     return keep(roll, head, &msg->sig, true);
 }
 
-/* Those that prove a link with those of `set`, each behind `before`; returns how many. */
-static uint32_t write_picked(const struct hth_roll_call *roll, uint32_t link, uint64_t *set,
-                             uint32_t max, const uint8_t *before, struct hth_wire *io)
-{
-    const struct hth_sig *sig[HTH_ROLL_MEMBERS_MAX];
-    uint32_t got = link == HTH_LINK_NONE ? 0 : hth_proof_pick(roll->chain, link, set, sig, max);
-    for (uint32_t i = 0; i < got; i++) {
-        struct hth_sig copy = *sig[i];
-        if (before != NULL)
-            hth_write_u8(&io->w, *before);
-        hth_wire_sig(io, &copy);
-    }
-    return got;
-}
-
 void roll_list_sigs(struct hth_roll_call *roll, struct hth_ready_reply *go)
 {
     uint64_t *set = hth_calloc(hth_proof_words(roll->chain), sizeof(*set));
     if (roll->sent_sigs == NULL)
         roll->sent_sigs = hth_calloc(HTH_ROLL_MEMBERS_MAX, HTH_SIG_BYTES);
     struct hth_wire io = hth_wire_into(roll->sent_sigs, HTH_ROLL_MEMBERS_MAX * HTH_SIG_BYTES);
-    go->sigs = write_picked(roll, roll->go.head, set, HTH_ROLL_MEMBERS_MAX, NULL, &io);
+    go->sigs = hth_proof_write(roll->chain, roll->go.head, set, HTH_ROLL_MEMBERS_MAX, NULL, &io);
     go->sig = roll->sent_sigs;
     hth_free(set);
 }
 
-/* A bad one is dropped when it is needed. The link may have made room for later ones. */
-static void keep_unchecked(struct hth_roll_call *roll, uint32_t link, struct hth_wire *io)
-{
-    struct hth_sig sig;
-    hth_wire_sig(io, &sig);
-    enum hth_err err = io->err;
-    if (err == HTH_OK && hth_chain_has(roll->chain, link))
-        err = keep(roll, link, &sig, false);
-    (void)err;
-}
-
+/* Bad ones are dropped when they are needed. */
 void roll_take_sigs(struct hth_roll_call *roll, uint32_t head, const struct hth_ready_reply *go)
 {
     struct hth_wire io = hth_wire_of(go->sig, go->sigs * HTH_SIG_BYTES);
-    for (uint32_t i = 0; i < go->sigs; i++)
-        keep_unchecked(roll, head, &io);
+    for (uint32_t i = 0; i < go->sigs; i++) {
+        struct hth_sig sig;
+        hth_wire_sig(&io, &sig);
+        enum hth_err err = io.err;
+        if (err == HTH_OK)
+            err = keep(roll, head, &sig, false);
+        (void)err;
+    }
 }
 
-/* ---- LINKS -------------------------------------------------------------------------------- */
-
-void roll_write_sigs(const struct hth_roll_call *roll, const uint32_t *links, uint32_t count,
-                     struct hth_wire *io)
+void roll_note_twins(struct hth_roll_call *roll, const struct hth_links *links)
 {
-    uint64_t *set = hth_calloc(hth_proof_words(roll->chain), sizeof(*set));
-    struct hth_writer at = io->w;
-    uint32_t written = 0;
-    hth_write_u16(&io->w, 0);
-    for (uint8_t k = (uint8_t)count; k-- > 0;)
-        written += write_picked(roll, links[k], set, ROLL_SIGS_MAX - written, &k, io);
-    hth_write_u16(&at, (uint16_t)written);
-    hth_free(set);
-}
-
-/* An answer may end before: links without signatures prove nothing. */
-void roll_read_sigs(struct hth_roll_call *roll, const uint32_t *links, uint32_t count,
-                    struct hth_wire *io)
-{
-    uint32_t sigs = 0;
-    hth_wire_count16(io, &sigs, UINT16_MAX);
-    for (uint32_t i = 0; i < sigs && i < ROLL_SIGS_MAX && io->err == HTH_OK; i++) {
-        uint8_t which = hth_read_u8(&io->r);
-        keep_unchecked(roll, which < count ? links[which] : HTH_LINK_NONE, io);
+    for (uint32_t k = 0; k <= links->count; k++) {
+        if (!hth_chain_has(roll->chain, links->link[k]))
+            continue;
+        const struct hth_held *held = hth_chain_held(roll->chain, links->link[k]);
+        for (uint32_t i = 0; i < held->sigs; i++)
+            if (held->sig[i].twin != HTH_LINK_NONE)
+                note_twin(roll, held->sig[i].member, links->link[k], held->sig[i].twin);
     }
 }

@@ -10,15 +10,13 @@
 
 enum { MEMBERS = 6 };
 
-static inline struct hth_chain *empty_chain(bool eventual, uint32_t window, uint32_t links_max,
-                                            uint32_t rolls_max)
+static inline struct hth_chain *empty_chain(bool eventual, uint32_t window, uint32_t links_max)
 {
     const struct hth_chain_opts opts = {.crypto = hth_crypto_openssl(),
                                         .window = window,
                                         .eventual = eventual,
                                         .links_max = links_max,
-                                        .members_max = MEMBERS,
-                                        .rolls_max = rolls_max};
+                                        .members_max = MEMBERS};
     return hth_chain_new(&opts);
 }
 

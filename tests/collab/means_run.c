@@ -11,8 +11,7 @@ static struct hth_chain *make_chain(uint32_t links_max)
                                         .window = 16,
                                         .eventual = true,
                                         .links_max = links_max,
-                                        .members_max = 4,
-                                        .rolls_max = STEPS_MAX};
+                                        .members_max = 4};
     return hth_chain_new(&opts);
 }
 

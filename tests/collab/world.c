@@ -59,32 +59,22 @@ static int rolls(uint32_t link, int i)
     return w;
 }
 
-static int weight(uint32_t link, int i)
-{
-    int most = 0;
-    for (int k = 0; k < NM; k++)
-        most = HTH_MAX(most, rolls(link, k));
-    return rolls(link, i) > 0 && 2 * rolls(link, i) >= most;
-}
-
 static int voters_of(uint32_t base)
 {
-    int set = 0;
+    int set = 0, most = 0;
     for (int i = 0; i < NM; i++)
-        set |= (weight(base, i) > 0) << i;
+        most = HTH_MAX(most, rolls(base, i));
+    for (int i = 0; i < NM; i++)
+        set |= (rolls(base, i) > 0 && 2 * rolls(base, i) >= most) << i;
     return set;
 }
 
 /* Whether a set holds more than half, or just half with the first voter. */
 static bool is_quorum(int set, uint32_t base)
 {
-    int sum = 0, all = 0;
-    for (int i = 0; i < NM; i++) {
-        all += weight(base, i);
-        sum += has(set, i) ? weight(base, i) : 0;
-    }
+    int all = count(voters_of(base)), sum = count(voters_of(base) & set);
     struct hth_voters v = hth_chain_voters(world_chain, base);
-    return 2 * sum > all || (all > 0 && 2 * sum == all && has(set, v.order[0].member));
+    return 2 * sum > all || (all > 0 && 2 * sum == all && has(set, v.member[0]));
 }
 
 /* ---- who hears whom ----------------------------------------------------------------------- */
@@ -849,8 +839,7 @@ static void make_chain(void)
                                   .window = WINDOW,
                                   .eventual = world_now.eventual,
                                   .links_max = 1 << 16,
-                                  .members_max = NM,
-                                  .rolls_max = NM << 16};
+                                  .members_max = NM};
     world_chain = hth_chain_new(&opts);
     struct hth_peer_id id = {{0}};
     uint16_t number;

@@ -16,12 +16,11 @@ static struct hth_chain *begin(void)
                                   .window = 8,
                                   .eventual = true,
                                   .links_max = 128,
-                                  .members_max = 64,
-                                  .rolls_max = 1024};
+                                  .members_max = 64};
     return hth_chain_new(&opts);
 }
 
-static void check(const struct hth_collab_file *file)
+static void check(struct hth_collab_file *file)
 {
     struct hth_chain *chain = begin(), *other = begin();
     struct hth_vote vote, again;

@@ -10,7 +10,7 @@
 #include "averaging/reduce.h"
 #include "averaging/state.h"
 #include "collab/means.h"
-#include "collab/row_msg.h"
+#include "collab/roll_msg.h"
 #include "experts/server.h"
 #include "rpc/closed.h"
 #include "rpc/duo.h"
