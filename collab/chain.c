@@ -38,7 +38,7 @@ struct hth_chain {
 
 struct hth_chain *hth_chain_new(const struct hth_chain_opts *opts)
 {
-    HTH_ASSERT(opts->window > 0 && opts->links_max > 0 && opts->members_max <= HTH_MEMBER_NONE);
+    HTH_ASSERT(opts->window > 0 && opts->links_max > 0 && opts->members_max <= HTH_MEMBERS_MAX);
     struct hth_chain *chain = hth_calloc(1, sizeof(*chain));
     chain->opts = *opts;
     chain->links = hth_calloc(opts->links_max, sizeof(*chain->links));

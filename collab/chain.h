@@ -55,8 +55,9 @@
 
 #define HTH_LINK_NONE   UINT32_MAX
 #define HTH_MEMBER_NONE UINT16_MAX
-/* Entries of a roll. */
+/* Entries of a roll; and members that a chain can have. */
 #define HTH_ROLL_MEMBERS_MAX 256
+#define HTH_MEMBERS_MAX      4096
 
 enum hth_link_kind {
     HTH_LINK_STEP,    /* its roll holds a quorum */
@@ -104,7 +105,7 @@ struct hth_chain_opts {
     uint32_t window;                 /* links whose rolls say who votes, at least 1 */
     bool eventual;                   /* forks are allowed (averaging.majority) */
     uint32_t links_max;              /* that are kept */
-    uint32_t members_max;            /* at most HTH_MEMBER_NONE */
+    uint32_t members_max;            /* at most HTH_MEMBERS_MAX */
 };
 
 struct hth_chain;
@@ -220,6 +221,7 @@ bool hth_chain_used(const struct hth_chain *chain, uint32_t link, uint16_t membe
 bool hth_chain_quorum(const struct hth_chain *chain, uint32_t link, hth_member_test *has,
                       const void *ctx);
 /* A set of members: bits by number, members_max of them. */
+#define HTH_MEMBERS_WORDS (HTH_MEMBERS_MAX / 64)
 static inline bool hth_members_has(const void *set, uint16_t member)
 {
     return ((const uint64_t *)set)[member / 64] >> (member % 64) & 1;

@@ -10,7 +10,6 @@
 #define POLL_US      (200 * HTH_US_PER_MS)
 #define TOLD_US      (10 * HTH_US_PER_S) /* between two lines about what it waits for */
 #define LINKS_MAX    1280
-#define MEMBERS_MAX  4096
 #define WINDOW_LINKS 16 /* whose rolls say who votes */
 #define UNSPOKEN_US  (60 * HTH_US_PER_S) /* a liar's head ends nobody who takes steps */
 
@@ -778,7 +777,7 @@ enum hth_err hth_collab_new(struct hth_env *env, struct hth_rpc *rpc,
                                          .window = WINDOW_LINKS,
                                          .eventual = opts->eventual,
                                          .links_max = LINKS_MAX,
-                                         .members_max = MEMBERS_MAX};
+                                         .members_max = HTH_MEMBERS_MAX};
     c->chain = hth_chain_new(&chain);
     c->means = hth_means_new(env, rpc, opts->budget);
     c->timer = hth_timer_new(env, on_timer, c);

@@ -63,7 +63,7 @@ static struct hth_link_sig *find(const struct hth_chain *chain, uint32_t link, u
 {
     const struct hth_held *at = hth_chain_held(chain, link);
     for (uint32_t i = 0; i < at->sigs; i++)
-        if (at->sig[i].member == member && at->sig[i].born == hth_chain_born(chain, member))
+        if (at->sig[i].member == member)
             return &at->sig[i];
     return NULL;
 }
@@ -113,41 +113,29 @@ bool hth_proof_counts(const struct hth_chain *chain, uint32_t link, uint16_t mem
 }
 
 enum hth_err hth_proof_keep(struct hth_chain *chain, uint32_t link, const struct hth_sig *sig,
-                            bool check, uint32_t *twin)
+                            bool check)
 {
     const struct hth_peer_id id = hth_peer_id_of(hth_chain_opts(chain)->crypto, &sig->key);
     uint16_t member = hth_chain_known(chain, &id, sig->life);
-    *twin = HTH_LINK_NONE;
     if (member == HTH_MEMBER_NONE || !hth_proof_counts(chain, link, member))
         return HTH_E_NOT_FOUND;
-    struct hth_link_sig got = {*sig, hth_chain_born(chain, member), member, false, HTH_LINK_NONE};
+    struct hth_link_sig got = {*sig, member, false, HTH_LINK_NONE};
     struct hth_link_sig *held = find(chain, link, member);
-    bool same = held != NULL && held->sig.made == sig->made &&
+    bool same = held != NULL && held->good && held->sig.made == sig->made &&
                 memcmp(held->sig.sig, sig->sig, sizeof(sig->sig)) == 0;
-    if (same && (held->good || !check)) {
-        *twin = held->twin;
-        return HTH_OK;
-    }
-    if (held != NULL && !check)
-        return HTH_OK; /* the first one stays until one is checked */
-    if (check && !is_good(chain, link, &got))
+    if (!same && check && !is_good(chain, link, &got))
         return HTH_E_BAD_SIGNATURE;
-    if (held == NULL)
-        held = take_place(chain, link);
-    if (held == NULL)
-        return HTH_E_NOT_FOUND;
-    *held = got;
-    find_twin(chain, link, held);
-    *twin = held->twin;
-    return HTH_OK;
+    if (held == NULL || (check && !same)) { /* the first one stays until one is checked */
+        held = held != NULL ? held : take_place(chain, link);
+        if (held == NULL)
+            return HTH_E_NOT_FOUND;
+        *held = got;
+        find_twin(chain, link, held);
+    }
+    return held->twin != HTH_LINK_NONE ? HTH_E_PROTOCOL : HTH_OK;
 }
 
 /* ---- proofs ------------------------------------------------------------------------------- */
-
-size_t hth_proof_words(const struct hth_chain *chain)
-{
-    return hth_chain_opts(chain)->members_max / 64 + 1;
-}
 
 static bool has_voter(const struct hth_chain *chain, uint32_t base, const uint64_t *set)
 {
@@ -177,9 +165,8 @@ uint32_t hth_proof_pick(const struct hth_chain *chain, uint32_t link, uint64_t *
     for (uint32_t i = 0;
          i < at->sigs && count < max && (out == NULL || !is_proven(chain, link, set));) {
         struct hth_link_sig *sig = &at->sig[i];
-        bool here = sig->born == hth_chain_born(chain, sig->member);
-        bool more = here && !hth_members_has(set, sig->member);
-        if (!here || (more && !is_good(chain, link, sig))) {
+        bool more = !hth_members_has(set, sig->member);
+        if (more && !is_good(chain, link, sig)) {
             *sig = at->sig[--at->sigs];
             continue;
         }
@@ -196,7 +183,7 @@ uint32_t hth_proof_pick(const struct hth_chain *chain, uint32_t link, uint64_t *
 bool hth_proof_samples(const struct hth_chain *chain, uint32_t tip, uint32_t from, uint64_t *out)
 {
     uint64_t sum = 0, begin = from == HTH_LINK_NONE ? 0 : hth_chain_samples(chain, from);
-    uint64_t *set = hth_calloc(hth_proof_words(chain), sizeof(*set));
+    uint64_t set[HTH_MEMBERS_WORDS] = {0};
     bool forked = false; /* the link on top is a fork that is proven */
     bool all = true;
     uint32_t link = hth_chain_base(chain, tip);
@@ -216,7 +203,6 @@ bool hth_proof_samples(const struct hth_chain *chain, uint32_t tip, uint32_t fro
         forked = good && at->kind == HTH_LINK_FORK;
         link = at->prev;
     }
-    hth_free(set);
     *out = sum;
     return all;
 }
@@ -224,12 +210,10 @@ bool hth_proof_samples(const struct hth_chain *chain, uint32_t tip, uint32_t fro
 /* Whether a link is proven by its signatures and those of a link on top of it. */
 static bool proves(const struct hth_chain *chain, uint32_t link, uint32_t top)
 {
-    uint64_t *set = hth_calloc(hth_proof_words(chain), sizeof(*set));
+    uint64_t set[HTH_MEMBERS_WORDS] = {0};
     hth_proof_pick(chain, top, set, NULL, UINT32_MAX);
     hth_proof_pick(chain, link, set, NULL, UINT32_MAX);
-    bool good = hth_chain_held(chain, link)->trusted || is_proven(chain, link, set);
-    hth_free(set);
-    return good;
+    return hth_chain_held(chain, link)->trusted || is_proven(chain, link, set);
 }
 
 bool hth_proof_proves(const struct hth_chain *chain, uint32_t link)
@@ -246,7 +230,7 @@ bool hth_proof_stands(const struct hth_chain *chain, uint32_t link)
 
 bool hth_proof_backs(const struct hth_chain *chain, uint32_t link, uint32_t from)
 {
-    uint64_t *set = hth_calloc(hth_proof_words(chain), sizeof(*set));
+    uint64_t set[HTH_MEMBERS_WORDS] = {0};
     bool good = true;
     for (uint32_t k = link; good && k != from && !hth_chain_held(chain, k)->trusted;
          k = hth_chain_at(chain, k)->prev) {
@@ -256,7 +240,6 @@ bool hth_proof_backs(const struct hth_chain *chain, uint32_t link, uint32_t from
                          : has_voter(chain, base, set) ||
                                has_voter(chain, hth_chain_base(chain, base), set);
     }
-    hth_free(set);
     return good;
 }
 
@@ -279,7 +262,7 @@ uint32_t hth_proof_write(const struct hth_chain *chain, uint32_t link, uint64_t 
 static void put_sigs(const struct hth_chain *chain, const struct hth_links *links,
                      struct hth_wire *io)
 {
-    uint64_t *set = hth_calloc(hth_proof_words(chain), sizeof(*set));
+    uint64_t set[HTH_MEMBERS_WORDS] = {0};
     struct hth_writer at = io->w;
     uint32_t written = 0;
     hth_write_u16(&io->w, 0);
@@ -288,7 +271,6 @@ static void put_sigs(const struct hth_chain *chain, const struct hth_links *link
             written += hth_proof_write(chain, links->link[k], set, HTH_LINKS_SIGS_MAX - written,
                                        &k, io);
     hth_write_u16(&at, (uint16_t)written);
-    hth_free(set);
 }
 
 /* The last one that names a fold, or HTH_LINK_NONE. */
@@ -334,7 +316,7 @@ void hth_links_put(const struct hth_chain *chain, struct hth_links *links, size_
 static enum hth_err get_sigs(struct hth_chain *chain, const struct hth_links *links,
                              struct hth_wire *io)
 {
-    uint32_t count = 0, twin;
+    uint32_t count = 0;
     hth_wire_count16(io, &count, HTH_LINKS_SIGS_MAX);
     for (uint32_t i = 0; i < count && io->r.err == HTH_OK; i++) {
         struct hth_sig sig;
@@ -342,7 +324,7 @@ static enum hth_err get_sigs(struct hth_chain *chain, const struct hth_links *li
         hth_wire_sig(io, &sig);
         enum hth_err err = io->r.err;
         if (err == HTH_OK && which <= links->count && hth_chain_has(chain, links->link[which]))
-            err = hth_proof_keep(chain, links->link[which], &sig, false, &twin);
+            err = hth_proof_keep(chain, links->link[which], &sig, false);
         (void)err;
     }
     hth_wire_check(io, true);

@@ -63,7 +63,6 @@ struct hth_sig {
 /* A link's signature as it is kept. */
 struct hth_link_sig {
     struct hth_sig sig;
-    uint32_t born; /* hth_chain_born of its member: else it is of one that is forgotten */
     uint16_t member;
     bool good;     /* it was checked */
     uint32_t twin; /* another link that the signer made in the same ballot, or HTH_LINK_NONE */
@@ -77,17 +76,15 @@ void hth_proof_sign(const struct hth_chain *chain, uint32_t link, uint16_t membe
                     const struct hth_secret *secret, struct hth_sig *out);
 /* Whether a member's signature on a link counts: it votes at the link's base, or at that one's. */
 bool hth_proof_counts(const struct hth_chain *chain, uint32_t link, uint16_t member);
-/* Keeps a signature with a link; `check`: checks it now, else when it is needed. *twin is the
- * signature's. Errors: E_NOT_FOUND (it does not count: nothing is kept), E_BAD_SIGNATURE. */
+/* Keeps a signature with a link; `check`: checks it now, else when it is needed. Errors:
+ * E_NOT_FOUND (it does not count: nothing is kept), E_BAD_SIGNATURE, E_PROTOCOL (it has a twin). */
 enum hth_err hth_proof_keep(struct hth_chain *chain, uint32_t link, const struct hth_sig *sig,
-                            bool check, uint32_t *twin) HTH_MUST;
+                            bool check) HTH_MUST;
 /* The signatures of a link that prove it together with those of `set`, the members that signed
  * links on top of it; adds their members. At most `max`; they stay valid until the next
  * hth_proof_keep. `out` NULL: adds all that signed the link. Returns how many are in `out`. */
 uint32_t hth_proof_pick(const struct hth_chain *chain, uint32_t link, uint64_t *set,
                         const struct hth_sig **out, uint32_t max);
-/* Words of such a set. */
-size_t hth_proof_words(const struct hth_chain *chain);
 /* Writes those signatures, each behind the byte `before`, if it is not NULL; returns how many. */
 uint32_t hth_proof_write(const struct hth_chain *chain, uint32_t link, uint64_t *set, uint32_t max,
                          const uint8_t *before, struct hth_wire *io);

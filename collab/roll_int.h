@@ -227,8 +227,8 @@ enum hth_err roll_check_sig(struct hth_roll_call *roll, uint16_t from, uint32_t 
 /* Puts a quorum's signatures on its head into a GO; keeps those of a GO that came. */
 void roll_list_sigs(struct hth_roll_call *roll, struct hth_ready_reply *go);
 void roll_take_sigs(struct hth_roll_call *roll, uint32_t head, const struct hth_ready_reply *go);
-/* Says what the signatures of links that came convict. */
-void roll_note_twins(struct hth_roll_call *roll, const struct hth_links *links);
+/* Says once of each member whom a link's signatures convict; its links keep both. */
+void roll_note_twins(struct hth_roll_call *roll, uint32_t link);
 
 /* Holds a helper's READY. */
 void roll_take_helper(struct hth_roll_call *roll, struct hth_rpc_request *req,

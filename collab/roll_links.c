@@ -179,7 +179,8 @@ static enum hth_err take_links(struct hth_roll_call *roll, struct hth_wire *io, 
     if (*got > 0)
         roll->read = links.link[*got];
     roll_meet(roll);
-    roll_note_twins(roll, &links);
+    for (uint32_t k = 0; k <= *got; k++)
+        roll_note_twins(roll, links.link[k]);
     if (err == HTH_OK)
         err = read_addrs(roll, io);
     enum hth_err room = bound_guests(roll, before);

@@ -6,32 +6,33 @@
 
 #include <string.h>
 
-/* Says once what convicts a member; its links keep both signatures. */
-static void note_twin(struct hth_roll_call *roll, uint16_t member, uint32_t a, uint32_t b)
+void roll_note_twins(struct hth_roll_call *roll, uint32_t link)
 {
     char name[HTH_PEER_SHORT_LEN], one[2 * HTH_HASH_LEN + 1], two[2 * HTH_HASH_LEN + 1];
-    const struct hth_chain_link *link = hth_chain_at(roll->chain, a);
-    if (roll->mate[member].equivocates || !hth_chain_has(roll->chain, b))
-        return;
-    roll->mate[member].equivocates = true;
-    hth_hex(hth_chain_head(roll->chain, a)->b, HTH_HASH_LEN, one);
-    hth_hex(hth_chain_head(roll->chain, b)->b, HTH_HASH_LEN, two);
-    HTH_LOG(roll->env, HTH_WARN, HTH_SUB_AVG,
-            "equivocation: %s signed two links of step %llu, ballot %u: %s and %s",
-            hth_peer_id_short(hth_chain_id(roll->chain, member), name),
-            (unsigned long long)link->step, link->ballot, one, two);
+    const struct hth_held *held =
+        hth_chain_has(roll->chain, link) ? hth_chain_held(roll->chain, link) : NULL;
+    for (uint32_t i = 0; held != NULL && i < held->sigs; i++) {
+        uint32_t twin = held->sig[i].twin;
+        struct mate *mate = &roll->mate[held->sig[i].member];
+        if (mate->equivocates || !hth_chain_has(roll->chain, twin))
+            continue;
+        mate->equivocates = true;
+        hth_hex(held->head.b, HTH_HASH_LEN, one);
+        hth_hex(hth_chain_head(roll->chain, twin)->b, HTH_HASH_LEN, two);
+        HTH_LOG(roll->env, HTH_WARN, HTH_SUB_AVG,
+                "equivocation: %s signed two links of step %llu, ballot %u: %s and %s",
+                hth_peer_id_short(hth_chain_id(roll->chain, held->sig[i].member), name),
+                (unsigned long long)held->link.step, held->link.ballot, one, two);
+    }
 }
 
 static enum hth_err keep(struct hth_roll_call *roll, uint32_t link, const struct hth_sig *sig,
                          bool check)
 {
-    uint32_t twin;
-    HTH_TRY(hth_proof_keep(roll->chain, link, sig, check, &twin));
-    if (twin == HTH_LINK_NONE)
-        return HTH_OK;
-    const struct hth_peer_id id = hth_peer_id_of(roll->env->crypto, &sig->key);
-    note_twin(roll, hth_chain_known(roll->chain, &id, sig->life), link, twin);
-    return HTH_E_PROTOCOL;
+    enum hth_err err = hth_proof_keep(roll->chain, link, sig, check);
+    if (err == HTH_E_PROTOCOL)
+        roll_note_twins(roll, link);
+    return err;
 }
 
 const struct hth_sig *roll_sign(struct hth_roll_call *roll)
@@ -64,13 +65,12 @@ enum hth_err roll_check_sig(struct hth_roll_call *roll, uint16_t from, uint32_t 
 
 void roll_list_sigs(struct hth_roll_call *roll, struct hth_ready_reply *go)
 {
-    uint64_t *set = hth_calloc(hth_proof_words(roll->chain), sizeof(*set));
+    uint64_t set[HTH_MEMBERS_WORDS] = {0};
     if (roll->sent_sigs == NULL)
         roll->sent_sigs = hth_calloc(HTH_ROLL_MEMBERS_MAX, HTH_SIG_BYTES);
     struct hth_wire io = hth_wire_into(roll->sent_sigs, HTH_ROLL_MEMBERS_MAX * HTH_SIG_BYTES);
     go->sigs = hth_proof_write(roll->chain, roll->go.head, set, HTH_ROLL_MEMBERS_MAX, NULL, &io);
     go->sig = roll->sent_sigs;
-    hth_free(set);
 }
 
 /* Bad ones are dropped when they are needed. */
@@ -84,17 +84,5 @@ void roll_take_sigs(struct hth_roll_call *roll, uint32_t head, const struct hth_
         if (err == HTH_OK)
             err = keep(roll, head, &sig, false);
         (void)err;
-    }
-}
-
-void roll_note_twins(struct hth_roll_call *roll, const struct hth_links *links)
-{
-    for (uint32_t k = 0; k <= links->count; k++) {
-        if (!hth_chain_has(roll->chain, links->link[k]))
-            continue;
-        const struct hth_held *held = hth_chain_held(roll->chain, links->link[k]);
-        for (uint32_t i = 0; i < held->sigs; i++)
-            if (held->sig[i].twin != HTH_LINK_NONE)
-                note_twin(roll, held->sig[i].member, links->link[k], held->sig[i].twin);
     }
 }

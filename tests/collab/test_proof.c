@@ -44,11 +44,9 @@ static struct hth_sig sign(const struct hth_chain *chain, uint32_t link, char na
 
 static void keep(struct hth_chain *chain, uint32_t link, const char *names, bool check)
 {
-    uint32_t twin;
     for (; *names != '\0'; names++) {
         struct hth_sig sig = sign(chain, link, *names, true);
-        assert_ok(hth_proof_keep(chain, link, &sig, check, &twin));
-        assert_int_equal(twin, HTH_LINK_NONE);
+        assert_ok(hth_proof_keep(chain, link, &sig, check));
     }
 }
 
@@ -82,7 +80,7 @@ TEST(bytes_are_golden)
 TEST(wrong_signatures_are_refused)
 {
     struct hth_chain *chain = make(false);
-    uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 5), twin;
+    uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 5);
     uint32_t one = put(chain, g, HTH_LINK_STEP, "AB", 9);
     struct hth_sig good = sign(chain, one, 'A', true);
     for (unsigned i = 0; i < 4; i++) {
@@ -91,13 +89,13 @@ TEST(wrong_signatures_are_refused)
         bad.sig[40] ^= i == 1;
         bad.key.b[3] ^= i == 2;
         assert_err(i == 2 ? HTH_E_NOT_FOUND : HTH_E_BAD_SIGNATURE,
-                   hth_proof_keep(chain, one, &bad, true, &twin));
+                   hth_proof_keep(chain, one, &bad, true));
     }
     assert_int_equal(hth_chain_held(chain, one)->sigs, 0);
     struct hth_sig none = sign(chain, one, 'D', false); /* no voter */
-    assert_err(HTH_E_NOT_FOUND, hth_proof_keep(chain, one, &none, true, &twin));
-    assert_ok(hth_proof_keep(chain, one, &good, true, &twin));
-    assert_ok(hth_proof_keep(chain, one, &good, true, &twin));
+    assert_err(HTH_E_NOT_FOUND, hth_proof_keep(chain, one, &none, true));
+    assert_ok(hth_proof_keep(chain, one, &good, true));
+    assert_ok(hth_proof_keep(chain, one, &good, true));
     assert_int_equal(hth_chain_held(chain, one)->sigs, 1);
     hth_chain_free(chain);
 }
@@ -118,7 +116,7 @@ TEST(only_proven_samples_win)
     };
     for (size_t k = 0; k < HTH_ARRAY_LEN(cases); k++) {
         struct hth_chain *a = make(true), *b = make(true);
-        uint32_t g = put(a, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABCDE", 5), twin;
+        uint32_t g = put(a, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABCDE", 5);
         assert_int_equal(put(b, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABCDE", 5), g);
         uint32_t one = put(a, g, HTH_LINK_STEP, "ABCD", 900);
         uint32_t two = put(a, one, HTH_LINK_STEP, "ABC", 900);
@@ -129,7 +127,7 @@ TEST(only_proven_samples_win)
         if (cases[k].wrong) {
             struct hth_sig bad = sign(b, there[1], 'D', true);
             bad.sig[0] ^= 1;
-            assert_ok(hth_proof_keep(b, there[1], &bad, false, &twin));
+            assert_ok(hth_proof_keep(b, there[1], &bad, false));
         }
         for (size_t i = 0; i < HTH_ARRAY_LEN(there); i++)
             keep(b, there[i], cases[k].signs[i], false);
@@ -182,14 +180,14 @@ TEST(tips_are_backed)
     uint32_t g = put(a, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 5);
     assert_int_equal(put(b, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 5), g);
     uint32_t one = put(a, g, HTH_LINK_STEP, "ABD", 9), two = put(a, one, HTH_LINK_STEP, "ABCDE", 9);
-    uint32_t first = copy(a, one, b), second = copy(a, two, b), twin;
+    uint32_t first = copy(a, one, b), second = copy(a, two, b);
     struct hth_sig stranger = sign(b, first, 'D', true);
-    assert_err(HTH_E_NOT_FOUND, hth_proof_keep(b, first, &stranger, false, &twin));
+    assert_err(HTH_E_NOT_FOUND, hth_proof_keep(b, first, &stranger, false));
     assert_false(hth_chain_better(b, first, g));
     keep(b, first, "B", false);
     assert_true(hth_chain_better(b, first, g));
     stranger = sign(b, second, 'E', true);
-    assert_err(HTH_E_NOT_FOUND, hth_proof_keep(b, second, &stranger, false, &twin));
+    assert_err(HTH_E_NOT_FOUND, hth_proof_keep(b, second, &stranger, false));
     keep(b, first, "A", false);
     assert_false(hth_chain_better(b, second, g));
     keep(b, second, "C", false); /* it missed the first */
@@ -213,24 +211,22 @@ TEST(equivocation_is_found)
     for (unsigned k = 0; k < 8; k++) {
         bool first = k & 1, second = k & 2, check = k & 4;
         struct hth_chain *chain = make(false);
-        uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 5), twin;
+        uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 5);
         uint32_t one = put(chain, g, HTH_LINK_STEP, "AB", 9);
         uint32_t two = put(chain, g, HTH_LINK_STEP, "ABC", 9);
         uint32_t next = put(chain, two, HTH_LINK_STEP, "ABC", 9);
         struct hth_sig sig = sign(chain, one, 'A', first);
-        assert_ok(hth_proof_keep(chain, one, &sig, check, &twin));
+        assert_ok(hth_proof_keep(chain, one, &sig, check));
         sig = sign(chain, next, 'A', true);
-        assert_ok(hth_proof_keep(chain, next, &sig, true, &twin));
-        assert_int_equal(twin, HTH_LINK_NONE);
+        assert_ok(hth_proof_keep(chain, next, &sig, true));
         sig = sign(chain, two, 'A', second);
         if (!check && first && second) { /* a bad one convicts nobody */
             struct hth_sig bad = sig;
             bad.sig[0] ^= 1;
-            assert_ok(hth_proof_keep(chain, two, &bad, false, &twin));
-            assert_int_equal(twin, HTH_LINK_NONE);
+            assert_ok(hth_proof_keep(chain, two, &bad, false));
         }
-        assert_ok(hth_proof_keep(chain, two, &sig, true, &twin));
-        assert_int_equal(twin, first && second ? one : HTH_LINK_NONE);
+        assert_err(first && second ? HTH_E_PROTOCOL : HTH_OK,
+                   hth_proof_keep(chain, two, &sig, true));
         hth_chain_free(chain);
     }
 }
@@ -259,7 +255,7 @@ TEST(few_signatures_are_picked)
 TEST(sums_are_signed)
 {
     struct hth_chain *a = make(false);
-    uint32_t g = put(a, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 5), twin;
+    uint32_t g = put(a, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 5);
     uint32_t one = put(a, g, HTH_LINK_STEP, "ABC", 9), two = put(a, one, HTH_LINK_STEP, "AB", 9);
     for (unsigned k = 0; k < 3; k++) {
         struct hth_chain *b = make(false);
@@ -269,7 +265,7 @@ TEST(sums_are_signed)
         assert_false(hth_proof_stands(b, got));
         struct hth_sig sig = sign(a, two, 'B', true);
         if (k > 0)
-            assert_ok(hth_proof_keep(b, got, &sig, false, &twin));
+            assert_ok(hth_proof_keep(b, got, &sig, false));
         assert_int_equal(hth_proof_stands(b, got), k == 1);
         hth_chain_free(b);
     }
