@@ -11,7 +11,11 @@
 
 static struct CMUnitTest hth_suite[64];
 static size_t hth_suite_count;
+#ifndef SUITE_RUN
 static CMFixtureFunction hth_suite_up, hth_suite_down;
+#define SUITE_RUN(tests, count)                                                                    \
+    _cmocka_run_group_tests("tests", tests, count, hth_suite_up, hth_suite_down)
+#endif
 
 static void hth_suite_add(const char *name, CMUnitTestFunction run, CMFixtureFunction up,
                           CMFixtureFunction down)
@@ -45,12 +49,7 @@ int main(void)
                 HTH_ARRAY_LEN(hth_suite));
         return 1;
     }
-#ifdef SUITE_RUN
     return SUITE_RUN(hth_suite, hth_suite_count);
-#else
-    return _cmocka_run_group_tests("tests", hth_suite, hth_suite_count, hth_suite_up,
-                                   hth_suite_down);
-#endif
 }
 
 #endif
