@@ -453,7 +453,16 @@ static enum hth_err check_form(const struct hth_chain *chain, const struct hth_h
 
 static bool brought(const void *ctx, uint16_t member)
 {
-    return is_in(find_entry(ctx, member));
+    const struct hth_chain_link *link = ctx;
+    for (uint32_t i = 0; i < link->count; i++)
+        if (link->roll[i].member == member)
+            return link->roll[i].marks & HTH_ROLL_IN;
+    return false;
+}
+
+bool hth_chain_enough(const struct hth_chain *chain, const struct hth_chain_link *link)
+{
+    return hth_chain_quorum(chain, hth_chain_base(chain, link->prev), brought, link);
 }
 
 /* Behind an anchor the first weights are not known. */
@@ -463,11 +472,9 @@ static enum hth_err check_quorum(const struct hth_chain *chain, const struct hth
         return HTH_E_REFUSED;
     if (link->prev == HTH_LINK_NONE)
         return HTH_OK;
-    uint32_t base = hth_chain_base(chain, link->prev);
-    if (!hth_chain_judges(chain, base))
+    if (!hth_chain_judges(chain, hth_chain_base(chain, link->prev)))
         return HTH_OK;
-    bool enough = hth_chain_quorum(chain, base, brought, link);
-    return enough == (link->kind == HTH_LINK_STEP) ? HTH_OK : HTH_E_STALE;
+    return hth_chain_enough(chain, link) == (link->kind == HTH_LINK_STEP) ? HTH_OK : HTH_E_STALE;
 }
 
 /* Copies the roll, with room for the voters behind it. */

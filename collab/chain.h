@@ -220,6 +220,8 @@ bool hth_chain_used(const struct hth_chain *chain, uint32_t link, uint16_t membe
 /* Whether those voters of a link that pass a test are a quorum. */
 bool hth_chain_quorum(const struct hth_chain *chain, uint32_t link, hth_member_test *has,
                       const void *ctx);
+/* Whether the roll of a link holds a quorum of those who choose it. */
+bool hth_chain_enough(const struct hth_chain *chain, const struct hth_chain_link *link);
 /* A set of members: bits by number, members_max of them. */
 #define HTH_MEMBERS_WORDS (HTH_MEMBERS_MAX / 64)
 static inline bool hth_members_has(const void *set, uint16_t member)

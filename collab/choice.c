@@ -75,12 +75,6 @@ static bool may_call(const struct hth_choice *c)
     return false;
 }
 
-bool hth_choice_votes(const struct hth_choice *c)
-{
-    return c->tip != HTH_LINK_NONE &&
-           hth_chain_votes(c->chain, hth_chain_base(c->chain, c->tip), c->me);
-}
-
 /* ---- who is READY ---------------------------------------------------------------------------- */
 
 static int by_member(const void *a, const void *b)
@@ -248,7 +242,8 @@ uint16_t hth_choice_ready(struct hth_choice *c, struct hth_ready *out)
 {
     HTH_ASSERT(c->phase == HTH_CHOICE_READY);
     bool is_first = hth_chain_at(c->chain, c->tip)->kind == HTH_LINK_GENESIS;
-    if (c->leave == HTH_CHOICE_LEAVES && !is_first && !hth_choice_votes(c))
+    if (c->leave == HTH_CHOICE_LEAVES && !is_first &&
+        !hth_chain_votes(c->chain, hth_chain_base(c->chain, c->tip), c->me))
         c->leave = HTH_CHOICE_LEFT;
     c->phase = HTH_CHOICE_WAIT;
     *out = (struct hth_ready){.ballot = hth_choice_now(c),
@@ -541,15 +536,6 @@ uint32_t hth_choice_list(const struct hth_choice *c, uint32_t head, struct hth_r
     return n;
 }
 
-static bool is_in(const void *ctx, uint16_t member)
-{
-    const struct hth_chain_link *link = ctx;
-    for (uint32_t i = 0; i < link->count; i++)
-        if (link->roll[i].member == member)
-            return link->roll[i].marks & HTH_ROLL_IN;
-    return false;
-}
-
 bool hth_choice_link(const struct hth_chain *chain, const struct hth_choice_go *go,
                      struct hth_roll *roll, uint32_t count, struct hth_chain_link *link)
 {
@@ -568,7 +554,7 @@ bool hth_choice_link(const struct hth_chain *chain, const struct hth_choice_go *
                                     .ballot = go->n,
                                     .roll = roll,
                                     .count = kept};
-    bool enough = hth_chain_quorum(chain, hth_chain_base(chain, go->head), is_in, link);
+    bool enough = hth_chain_enough(chain, link);
     link->kind = enough ? HTH_LINK_STEP : HTH_LINK_FORK;
     return enough || (go->fork && in > 0);
 }

@@ -124,7 +124,6 @@ struct hth_ballot hth_choice_now(const struct hth_choice *c);
 struct hth_ballot hth_choice_of(const struct hth_chain *chain, uint32_t link, uint32_t n);
 /* The member that calls a ballot; HTH_MEMBER_NONE where nobody votes. */
 uint16_t hth_choice_caller(const struct hth_chain *chain, const struct hth_ballot *ballot);
-bool hth_choice_votes(const struct hth_choice *c);
 
 /* ---- what a member does ------------------------------------------------------------------- */
 

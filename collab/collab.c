@@ -480,7 +480,7 @@ static bool may_begin(const struct hth_collab *c)
     if (c->opts.bootstrap)
         return is_looking(c) && !awaits(c, ASK_OWN);
     return is_looking(c) && now - c->start_us >= c->opts.look_us && now >= c->yields_us &&
-           hth_heads_others(c->heads) == 0 && !hth_arrive_is_going(c->arrive) &&
+           hth_heads_others(c->heads, false) == 0 && !hth_arrive_is_going(c->arrive) &&
            (c->opts.eventual || (c->start_step == 0 && knows_nobody(c)));
 }
 
@@ -521,7 +521,7 @@ static void look_at_protocol(struct hth_collab *c)
  * part, one peer that claims to be of another version keeps none of them from beginning. */
 static void begin_alone(struct hth_collab *c)
 {
-    bool beside = c->unread && c->start_step == 0 && hth_heads_lookers(c->heads) == 0;
+    bool beside = c->unread && c->start_step == 0 && hth_heads_others(c->heads, true) == 0;
     if (beside && !c->opts.strangers) {
         fail(c);
     } else if (c->ops.may_begin == NULL || c->ops.may_begin(c->arg)) {
@@ -851,7 +851,7 @@ static enum hth_collab_phase phase_of(const struct hth_collab *c)
         return HTH_COLLAB_AVERAGES;
     if (c->held != HTH_LINK_NONE)
         return HTH_COLLAB_GATHERS;
-    bool looks = knows_nobody(c) && hth_heads_others(c->heads) == 0;
+    bool looks = knows_nobody(c) && hth_heads_others(c->heads, false) == 0;
     return looks ? HTH_COLLAB_LOOKS : HTH_COLLAB_FETCHES;
 }
 

@@ -207,8 +207,7 @@ bool hth_proof_samples(const struct hth_chain *chain, uint32_t tip, uint32_t fro
     return all;
 }
 
-/* Whether a link is proven by its signatures and those of a link on top of it. */
-static bool proves(const struct hth_chain *chain, uint32_t link, uint32_t top)
+bool hth_proof_proves(const struct hth_chain *chain, uint32_t link, uint32_t top)
 {
     uint64_t set[HTH_MEMBERS_WORDS] = {0};
     hth_proof_pick(chain, top, set, NULL, UINT32_MAX);
@@ -216,31 +215,22 @@ static bool proves(const struct hth_chain *chain, uint32_t link, uint32_t top)
     return hth_chain_held(chain, link)->trusted || is_proven(chain, link, set);
 }
 
-bool hth_proof_proves(const struct hth_chain *chain, uint32_t link)
-{
-    return proves(chain, link, link);
-}
-
 bool hth_proof_stands(const struct hth_chain *chain, uint32_t link)
 {
     const struct hth_chain_link *at = hth_chain_at(chain, link);
     return at->kind == HTH_LINK_GENESIS ||
-           proves(chain, at->prev != HTH_LINK_NONE ? at->prev : link, link);
+           hth_proof_proves(chain, at->prev != HTH_LINK_NONE ? at->prev : link, link);
 }
 
 bool hth_proof_backs(const struct hth_chain *chain, uint32_t link, uint32_t from)
 {
-    uint64_t set[HTH_MEMBERS_WORDS] = {0};
-    bool good = true;
-    for (uint32_t k = link; good && k != from && !hth_chain_held(chain, k)->trusted;
-         k = hth_chain_at(chain, k)->prev) {
-        hth_proof_pick(chain, k, set, NULL, UINT32_MAX);
-        uint32_t base = hth_chain_base(chain, k);
-        good = k != link ? is_proven(chain, k, set)
-                         : has_voter(chain, base, set) ||
-                               has_voter(chain, hth_chain_base(chain, base), set);
-    }
-    return good;
+    uint64_t set[HTH_MEMBERS_WORDS] = {0}, samples;
+    uint32_t base = hth_chain_base(chain, link);
+    hth_proof_pick(chain, link, set, NULL, UINT32_MAX);
+    return hth_chain_held(chain, link)->trusted ||
+           (hth_proof_samples(chain, link, from, &samples) &&
+            (has_voter(chain, base, set) ||
+             has_voter(chain, hth_chain_base(chain, base), set)));
 }
 
 /* ---- links for others --------------------------------------------------------------------- */

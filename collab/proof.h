@@ -91,8 +91,8 @@ uint32_t hth_proof_write(const struct hth_chain *chain, uint32_t link, uint64_t 
 /* Samples of the links after `from` (HTH_LINK_NONE: of all) up to a tip's base, as far as all links
  * before are proven or made here. Returns whether all are. */
 bool hth_proof_samples(const struct hth_chain *chain, uint32_t tip, uint32_t from, uint64_t *out);
-/* Whether a link is proven. */
-bool hth_proof_proves(const struct hth_chain *chain, uint32_t link);
+/* Whether a link is proven by its signatures and those of `top`, itself or a link on top of it. */
+bool hth_proof_proves(const struct hth_chain *chain, uint32_t link, uint32_t top);
 /* Whether links that follow from `from` are proven up to `link`, and a voter signed that one. */
 bool hth_proof_backs(const struct hth_chain *chain, uint32_t link, uint32_t from);
 /* Whether the link before this one is proven: one link at most is made up. A genesis has none, and

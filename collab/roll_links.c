@@ -60,7 +60,7 @@ static bool is_better(const struct hth_roll_call *roll, uint32_t link)
     const struct hth_choice *c = roll->choice;
     if (c->tip == HTH_LINK_NONE)
         return hth_proof_stands(roll->chain, link);
-    bool takes = !hth_choice_refuses(c, link) || hth_proof_proves(roll->chain, link);
+    bool takes = !hth_choice_refuses(c, link) || hth_proof_proves(roll->chain, link, link);
     return takes && hth_chain_better(roll->chain, link, c->tip);
 }
 

@@ -55,10 +55,8 @@ hth_mutant(leave
     choice.c "if (!(roll[i].marks & (HTH_ROLL_IN | HTH_ROLL_PART)))" "if (roll[i].marks == 0)"
     choice.c "stays : HTH_ROLL_PART"
     "stays : roll[i].marks & HTH_ROLL_LEFT ? HTH_ROLL_LEFT : HTH_ROLL_PART"
-    choice.c "return link->roll[i].marks & HTH_ROLL_IN"
+    chain.c "return link->roll[i].marks & HTH_ROLL_IN"
     "return link->roll[i].marks & (HTH_ROLL_IN | HTH_ROLL_LEFT)"
-    chain.c "return is_in(find_entry(ctx, member))"
-    "return find_entry(ctx, member) != NULL && find_entry(ctx, member)->marks != HTH_ROLL_PART"
     chain.c "return marks == HTH_ROLL_PART ||" "return marks == HTH_ROLL_LEFT || marks == HTH_ROLL_PART ||")
 # A member that starts again from a checkpoint votes as before.
 hth_mutant(amnesia chain.c
