@@ -68,6 +68,12 @@ static void start_host(struct toy *t)
     hth_free(line);
 }
 
+static int teardown(void **state)
+{
+    int code = place_teardown(state); /* ends what a failed test left in the group */
+    return group[0] != '\0' && rmdir(group) != 0 ? 1 : code;
+}
+
 TEST_WITH(a_host_in_little_memory_outlives_stalled_bodies, place_setup, teardown)
 {
     struct place *p = *state;
@@ -102,10 +108,4 @@ TEST_WITH(a_host_in_little_memory_outlives_stalled_bodies, place_setup, teardown
     assert_int_equal(proc_wait(t.trainer), 130);
     assert_int_equal(proc_stop(t.host[0]), 0);
     place_end(p);
-}
-
-static int teardown(void **state)
-{
-    int code = place_teardown(state); /* ends what a failed test left in the group */
-    return group[0] != '\0' && rmdir(group) != 0 ? 1 : code;
 }

@@ -85,6 +85,16 @@ static void wait_for_progress(struct toy *t, double steps)
     }
 }
 
+/* Closes the connections of a failed test, which would fail the next one. */
+static int setup(void **state)
+{
+    static struct rlimit first;
+    release();
+    if (first.rlim_max == 0 && getrlimit(RLIMIT_NOFILE, &first) != 0)
+        return -1;
+    return setrlimit(RLIMIT_NOFILE, &first) == 0 ? place_setup(state) : -1;
+}
+
 TEST_WITH(test_a_host_outlives_strangers, setup, place_teardown)
 {
     struct place *p = *state;
@@ -147,14 +157,4 @@ TEST_WITH(test_few_descriptors, setup, place_teardown)
     toy_start_trainer(&t, "trainer", NULL);
     assert_int_equal(proc_wait(t.trainer), 0);
     place_end(p);
-}
-
-/* Closes the connections of a failed test, which would fail the next one. */
-static int setup(void **state)
-{
-    static struct rlimit first;
-    release();
-    if (first.rlim_max == 0 && getrlimit(RLIMIT_NOFILE, &first) != 0)
-        return -1;
-    return setrlimit(RLIMIT_NOFILE, &first) == 0 ? place_setup(state) : -1;
 }
