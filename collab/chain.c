@@ -371,39 +371,58 @@ bool hth_chain_quorum(const struct hth_chain *chain, uint32_t link, hth_member_t
 
 static int by_identity(const void *a, const void *b)
 {
-    const struct member *x = *(const struct member *const *)a,
-                        *y = *(const struct member *const *)b;
+    const struct member *x = a, *y = b;
     int order = hth_peer_id_cmp(&x->id, &y->id);
     return order != 0 ? order : x->life < y->life ? -1 : x->life > y->life;
+}
+
+static void describe_link(struct hth_wire *io, struct hth_held *held)
+{
+    struct hth_chain_link *link = &held->link;
+    hth_wire_u64(io, &link->step);
+    hth_wire_bytes(io, &held->before, sizeof(held->before));
+    hth_wire_u32(io, &link->protocol);
+    hth_wire_u32(io, &link->ballot);
+    link->kind = (enum hth_link_kind)hth_wire_kind(io, (uint8_t)link->kind, HTH_LINK_GENESIS);
+    hth_wire_bytes(io, &link->mean, sizeof(link->mean));
+    hth_wire_count(io, &link->count, HTH_ROLL_MEMBERS_MAX);
+}
+
+static void describe_entry(struct hth_wire *io, struct member *member, struct hth_roll *entry)
+{
+    hth_wire_bytes(io, &member->id, sizeof(member->id));
+    hth_wire_u64(io, &member->life);
+    hth_wire_u16(io, &entry->marks);
+    hth_wire_u32(io, &entry->batch);
+    hth_wire_u32(io, &entry->samples);
+}
+
+static void describe_fold(struct hth_wire *io, struct hth_hash *fold)
+{
+    uint16_t len = hth_head_is_none(fold) ? 0 : sizeof(*fold);
+    hth_wire_u16(io, &len);
+    hth_wire_expect(io, len == 0 || len == sizeof(*fold), HTH_E_VERSION);
+    if (len == sizeof(*fold))
+        hth_wire_bytes(io, fold, sizeof(*fold));
+    hth_wire_check(io, len == 0 || !hth_head_is_none(fold));
 }
 
 static void write_link(const struct hth_chain *chain, const struct hth_held *held,
                        struct hth_writer *w)
 {
-    const struct hth_chain_link *link = &held->link;
-    const struct member *sorted[HTH_ROLL_MEMBERS_MAX];
-    hth_write_u64(w, link->step);
-    hth_write_bytes(w, &held->before, sizeof(held->before));
-    hth_write_u32(w, link->protocol);
-    hth_write_u32(w, link->ballot);
-    hth_write_u8(w, (uint8_t)link->kind);
-    hth_write_bytes(w, &link->mean, sizeof(link->mean));
-    hth_write_u32(w, link->count);
-    for (uint32_t i = 0; i < link->count; i++)
-        sorted[i] = &chain->members[link->roll[i].member];
-    qsort(sorted, link->count, sizeof(sorted[0]), by_identity);
-    for (uint32_t i = 0; i < link->count; i++) {
-        const struct hth_roll *entry = find_entry(link, sorted[i]->number);
-        hth_write_bytes(w, &sorted[i]->id, sizeof(sorted[i]->id));
-        hth_write_u64(w, sorted[i]->life);
-        hth_write_u16(w, entry->marks);
-        hth_write_u32(w, entry->batch);
-        hth_write_u32(w, entry->samples);
+    struct hth_held copy = *held;
+    struct hth_wire io = {.w = *w};
+    struct member sorted[HTH_ROLL_MEMBERS_MAX];
+    for (uint32_t i = 0; i < copy.link.count; i++)
+        sorted[i] = chain->members[copy.roll[i].member];
+    qsort(sorted, copy.link.count, sizeof(sorted[0]), by_identity);
+    describe_link(&io, &copy);
+    for (uint32_t i = 0; i < copy.link.count; i++) {
+        struct hth_roll entry = *find_entry(&copy.link, sorted[i].number);
+        describe_entry(&io, &sorted[i], &entry);
     }
-    bool names = !hth_head_is_none(&held->fold);
-    hth_write_u16(w, names ? sizeof(held->fold) : 0);
-    if (names)
-        hth_write_bytes(w, &held->fold, sizeof(held->fold));
+    describe_fold(&io, &copy.fold);
+    *w = io.w;
 }
 
 void hth_chain_write(const struct hth_chain *chain, uint32_t link, struct hth_writer *w)
@@ -431,8 +450,7 @@ static bool marks_are_good(uint16_t marks)
 }
 
 /* Checks all but the quorum. The roll is ascending by member. */
-static enum hth_err check_form(const struct hth_chain *chain, const struct hth_held *held,
-                               bool anchor)
+static enum hth_err check_form(const struct hth_chain *chain, const struct hth_held *held)
 {
     const struct hth_chain_link *link = &held->link;
     const struct hth_roll *roll = held->roll;
@@ -444,11 +462,10 @@ static enum hth_err check_form(const struct hth_chain *chain, const struct hth_h
         somebody |= is_in(&roll[i]);
     }
     bool is_first = hth_head_is_none(&held->before);
-    if (!somebody || (link->kind == HTH_LINK_GENESIS) != is_first || (anchor && is_first))
-        return HTH_E_MALFORMED;
-    if (is_first || anchor)
-        return HTH_OK;
-    return link->step == hth_chain_at(chain, link->prev)->step + 1 ? HTH_OK : HTH_E_MALFORMED;
+    bool follows = link->prev == HTH_LINK_NONE ||
+                   link->step == hth_chain_at(chain, link->prev)->step + 1;
+    bool good = somebody && follows && (link->kind == HTH_LINK_GENESIS) == is_first;
+    return good ? HTH_OK : HTH_E_MALFORMED;
 }
 
 static bool brought(const void *ctx, uint16_t member)
@@ -465,27 +482,24 @@ bool hth_chain_enough(const struct hth_chain *chain, const struct hth_chain_link
     return hth_chain_quorum(chain, hth_chain_base(chain, link->prev), brought, link);
 }
 
-/* Behind an anchor the first weights are not known. */
+/* Behind an anchor the first voters are not known. */
 static enum hth_err check_quorum(const struct hth_chain *chain, const struct hth_chain_link *link)
 {
     if (link->kind == HTH_LINK_FORK && !chain->opts.eventual)
         return HTH_E_REFUSED;
-    if (link->prev == HTH_LINK_NONE)
-        return HTH_OK;
-    if (!hth_chain_judges(chain, hth_chain_base(chain, link->prev)))
+    if (link->prev == HTH_LINK_NONE || !hth_chain_judges(chain, hth_chain_base(chain, link->prev)))
         return HTH_OK;
     return hth_chain_enough(chain, link) == (link->kind == HTH_LINK_STEP) ? HTH_OK : HTH_E_STALE;
 }
 
-/* Copies the roll, with room for the voters behind it. */
-static void copy_roll(struct hth_held *held, const struct hth_chain_link *link)
+/* The roll in a memory of its own, with room for the voters behind it. */
+static void copy_roll(struct hth_held *held)
 {
-    size_t each = sizeof(*held->roll) + sizeof(*held->voters.member);
-    held->link = *link;
-    held->roll = hth_calloc(link->count + 1, each);
-    memcpy(held->roll, link->roll, link->count * sizeof(*held->roll));
-    qsort(held->roll, link->count, sizeof(*held->roll), by_number);
-    held->voters.member = (uint16_t *)(held->roll + link->count + 1);
+    uint32_t count = held->link.count;
+    held->roll = hth_calloc(count + 1, sizeof(*held->roll) + sizeof(*held->voters.member));
+    memcpy(held->roll, held->link.roll, count * sizeof(*held->roll));
+    qsort(held->roll, count, sizeof(*held->roll), by_number);
+    held->voters.member = (uint16_t *)(held->roll + count + 1);
     held->link.roll = held->roll;
 }
 
@@ -530,7 +544,6 @@ static void place(struct hth_chain *chain, struct hth_held *held, uint64_t sampl
         link->prev == HTH_LINK_NONE ? NULL : hth_chain_held(chain, link->prev);
     bool begins = link->kind != HTH_LINK_STEP || link->step % HTH_FOLD_STEPS == 0 || before == NULL;
     uint32_t number = chain->count;
-    held->first = before == NULL ? number : before->first;
     held->known = link->kind == HTH_LINK_GENESIS ? chain->opts.window
                   : before == NULL               ? 0
                                                  : HTH_MIN(before->known + 1, chain->opts.window);
@@ -571,45 +584,41 @@ static enum hth_err check_fold(const struct hth_chain *chain, struct hth_held *h
     return HTH_OK;
 }
 
-/* `before` is the head of the link before it. `fold` NULL: it is made here. */
-static enum hth_err add(struct hth_chain *chain, const struct hth_chain_link *link,
-                        const struct hth_hash *before, const struct hth_hash *fold, bool anchor,
+/* Of a link that has a link before it and is none after an anchor, `samples` are of no use. */
+static enum hth_err add(struct hth_chain *chain, struct hth_held *held, bool reads,
                         uint64_t samples, uint32_t *out)
 {
-    struct hth_held held = {.before = *before};
     enum hth_err err;
     *out = HTH_LINK_NONE;
-    if (link->count > HTH_ROLL_MEMBERS_MAX || chain->count == HTH_LINK_NONE - 1)
+    if (held->link.count > HTH_ROLL_MEMBERS_MAX || chain->count == HTH_LINK_NONE - 1)
         return HTH_E_TOO_LARGE;
-    copy_roll(&held, link);
-    HTH_GOTO(out, check_form(chain, &held, anchor));
-    HTH_GOTO(out, check_quorum(chain, &held.link));
-    if (fold != NULL)
-        held.fold = *fold;
-    HTH_GOTO(out, check_fold(chain, &held, fold != NULL));
-    held.head = hash_link(chain, &held);
-    *out = hth_chain_find(chain, &held.head);
+    copy_roll(held);
+    HTH_GOTO(out, check_form(chain, held));
+    HTH_GOTO(out, check_quorum(chain, &held->link));
+    HTH_GOTO(out, check_fold(chain, held, reads));
+    held->head = hash_link(chain, held);
+    *out = hth_chain_find(chain, &held->head);
     if (*out == HTH_LINK_NONE) {
         *out = chain->count;
-        place(chain, &held, samples);
+        place(chain, held, samples);
         return HTH_OK;
     }
 out:
-    hth_free(held.table);
-    hth_free(held.roll);
+    hth_free(held->table);
+    hth_free(held->roll);
     return err;
 }
 
 enum hth_err hth_chain_add(struct hth_chain *chain, const struct hth_chain_link *link,
                            uint32_t *out)
 {
-    static const struct hth_hash none;
+    struct hth_held held = {.link = *link};
     *out = HTH_LINK_NONE;
     if (link->prev != HTH_LINK_NONE && !hth_chain_has(chain, link->prev))
         return HTH_E_NOT_FOUND;
-    HTH_TRY(add(chain, link,
-                link->prev == HTH_LINK_NONE ? &none : hth_chain_head(chain, link->prev), NULL,
-                false, 0, out));
+    if (link->prev != HTH_LINK_NONE)
+        held.before = *hth_chain_head(chain, link->prev);
+    HTH_TRY(add(chain, &held, false, 0, out));
     hth_chain_trust(chain, *out);
     return HTH_OK;
 }
@@ -627,61 +636,32 @@ uint32_t hth_chain_anchor(const struct hth_chain *chain, uint32_t link)
     return link;
 }
 
-/* Reads a roll's members and their entries, without numbers. */
-static enum hth_err read_roll(struct hth_reader *r, uint32_t count, struct member *member,
-                              struct hth_roll *roll)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        struct member *m = &member[i], *before = m - 1;
-        hth_read_bytes(r, &m->id, sizeof(m->id));
-        m->life = hth_read_u64(r);
-        roll[i].marks = hth_read_u16(r);
-        roll[i].batch = hth_read_u32(r);
-        roll[i].samples = hth_read_u32(r);
-        if (i > 0 &&
-            by_identity(&(const struct member *){before}, &(const struct member *){m}) >= 0)
-            return HTH_E_MALFORMED;
-    }
-    return HTH_OK;
-}
-
 static enum hth_err read_link(struct hth_chain *chain, struct hth_reader *r, bool anchor,
                               uint64_t samples, uint32_t *out)
 {
-    struct hth_chain_link link = {.step = hth_read_u64(r)};
-    struct hth_hash before, fold = {{0}};
-    *out = HTH_LINK_NONE;
-    hth_read_bytes(r, &before, sizeof(before));
-    link.protocol = hth_read_u32(r);
-    link.ballot = hth_read_u32(r);
-    uint8_t kind = hth_read_u8(r);
-    hth_read_bytes(r, &link.mean, sizeof(link.mean));
-    link.count = hth_read_u32(r);
-    HTH_TRY(r->err);
-    if (link.count > HTH_ROLL_MEMBERS_MAX)
-        return HTH_E_TOO_LARGE;
+    struct hth_wire io = {.reads = true, .r = *r};
+    struct hth_held held = {.roll = NULL};
     struct member member[HTH_ROLL_MEMBERS_MAX];
     struct hth_roll roll[HTH_ROLL_MEMBERS_MAX];
     uint32_t born = chain->born;
-    enum hth_err err;
-    HTH_GOTO(out, read_roll(r, link.count, member, roll));
-    uint16_t extension = hth_read_u16(r);
-    if (extension == sizeof(fold))
-        hth_read_bytes(r, &fold, sizeof(fold));
-    HTH_GOTO(out, r->err);
-    HTH_GOTO(out, extension == 0 || extension == sizeof(fold) ? HTH_OK : HTH_E_VERSION);
-    HTH_GOTO(out, extension > 0 && hth_head_is_none(&fold) ? HTH_E_MALFORMED : HTH_OK);
-    HTH_GOTO(out, kind <= HTH_LINK_GENESIS ? HTH_OK : HTH_E_MALFORMED);
-    link.kind = (enum hth_link_kind)kind;
-    link.prev = hth_head_is_none(&before) ? HTH_LINK_NONE : hth_chain_find(chain, &before);
-    anchor = anchor && link.prev == HTH_LINK_NONE;
-    bool known = hth_head_is_none(&before) || link.prev != HTH_LINK_NONE || anchor;
-    HTH_GOTO(out, known ? HTH_OK : HTH_E_NOT_FOUND);
-    for (uint32_t i = 0; i < link.count; i++)
-        HTH_GOTO(out, hth_chain_member(chain, &member[i].id, member[i].life, &roll[i].member));
-    link.roll = roll;
-    err = add(chain, &link, &before, &fold, anchor, samples, out);
-out:
+    *out = HTH_LINK_NONE;
+    describe_link(&io, &held);
+    for (uint32_t i = 0; i < held.link.count; i++) {
+        describe_entry(&io, &member[i], &roll[i]);
+        hth_wire_check(&io, i == 0 || by_identity(&member[i - 1], &member[i]) < 0);
+    }
+    describe_fold(&io, &held.fold);
+    *r = io.r;
+    HTH_TRY(io.err);
+    bool is_first = hth_head_is_none(&held.before);
+    held.link.prev = is_first ? HTH_LINK_NONE : hth_chain_find(chain, &held.before);
+    held.link.roll = roll;
+    enum hth_err err = is_first || anchor || held.link.prev != HTH_LINK_NONE ? HTH_OK
+                                                                             : HTH_E_NOT_FOUND;
+    for (uint32_t i = 0; i < held.link.count && err == HTH_OK; i++)
+        err = hth_chain_member(chain, &member[i].id, member[i].life, &roll[i].member);
+    if (err == HTH_OK)
+        err = add(chain, &held, true, is_first ? 0 : samples, out);
     if (err != HTH_OK)
         forget_members(chain, born);
     return err;
@@ -733,9 +713,9 @@ static bool is_better(const struct hth_chain *chain, uint32_t a, uint32_t b, boo
     uint32_t base_a = hth_chain_base(chain, a), base_b = hth_chain_base(chain, b);
     if (follows(chain, a, base_b))
         return x->link.step > y->link.step && (claimed || hth_proof_backs(chain, a, base_b));
-    if (follows(chain, b, base_a) || (!chain->opts.eventual && x->first == y->first))
-        return false;
     uint32_t common = find_common(chain, base_a, base_b);
+    if (follows(chain, b, base_a) || (!chain->opts.eventual && common != HTH_LINK_NONE))
+        return false;
     uint64_t begin = common == HTH_LINK_NONE ? 0 : hth_chain_samples(chain, common);
     uint64_t own, other = hth_chain_samples(chain, base_a) - begin;
     hth_proof_samples(chain, b, common, &own);

@@ -118,7 +118,6 @@ struct hth_held {
     struct hth_chain_link link;
     struct hth_roll *roll; /* the link's, and its voters' numbers in one piece of memory */
     struct hth_voters voters;
-    uint32_t first;           /* of its chain: tells chains apart */
     uint32_t known;           /* links before it, at most the window; all behind a genesis */
     struct hth_hash epoch;    /* the draws of voters come from */
     uint64_t samples_before;  /* in the means of all links before it, from the genesis on, */

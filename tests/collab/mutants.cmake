@@ -44,8 +44,8 @@ hth_mutant(tally choice.c
     "if (c->seats == 0 &&")
 # A head names step, link before and roll, not the bits.
 hth_mutant(head
-    chain.c "hth_write_u32(w, link->ballot)" "(void)0"
-    chain.c "hth_write_bytes(w, &link->mean, sizeof(link->mean))" "(void)0")
+    chain.c "hth_wire_u32(io, &link->ballot)" "(void)0"
+    chain.c "hth_wire_bytes(io, &link->mean, sizeof(link->mean))" "(void)0")
 # A member that did not see its step end brings the same samples again.
 hth_mutant(batch chain.c
     "link = hth_chain_at(chain, link)->prev) {"
