@@ -6,9 +6,11 @@
 
 #include <string.h>
 
-#define VERSION 1
+#define VERSION 2
 
 static const uint8_t magic[8] = "HTHVOTE";
+
+enum { ACCEPTED_NONE, ACCEPTED_TIP, ACCEPTED_ANOTHER };
 
 /* All before the links. */
 static void header(struct hth_wire *io, struct hth_collab_file *file)
@@ -16,9 +18,8 @@ static void header(struct hth_wire *io, struct hth_collab_file *file)
     hth_wire_bytes(io, &file->run, sizeof(file->run));
     hth_wire_u64(io, &file->life);
     hth_wire_u64(io, &file->step);
-    hth_wire_bytes(io, &file->head, sizeof(file->head));
     hth_wire_u32(io, &file->promised);
-    hth_wire_bytes(io, &file->accepted, sizeof(file->accepted));
+    file->accepted = hth_wire_kind(io, file->accepted, ACCEPTED_ANOTHER);
     hth_wire_u32(io, &file->accepted_n);
     hth_wire_u32(io, &file->batch);
 }
@@ -53,18 +54,17 @@ enum hth_err hth_collab_file_write(const struct hth_crypto *crypto,
     struct hth_hash hash;
     *out = NULL;
     copy.step = hth_chain_at(chain, vote->tip)->step;
-    copy.head = *hth_chain_head(chain, vote->tip);
     copy.promised = vote->promised;
-    copy.accepted = (struct hth_hash){{0}};
-    if (vote->accepted != HTH_LINK_NONE)
-        copy.accepted = *hth_chain_head(chain, vote->accepted);
+    copy.accepted = vote->accepted == HTH_LINK_NONE ? ACCEPTED_NONE
+                    : vote->accepted == vote->tip   ? ACCEPTED_TIP
+                                                    : ACCEPTED_ANOTHER;
     copy.accepted_n = vote->accepted_n;
     copy.batch = vote->batch;
     hth_write_bytes(&io.w, magic, sizeof(magic));
     hth_write_u32(&io.w, VERSION);
     header(&io, &copy);
     enum hth_err err = write_links(chain, vote->tip, &io);
-    if (vote->accepted != HTH_LINK_NONE && vote->accepted != vote->tip)
+    if (copy.accepted == ACCEPTED_ANOTHER)
         hth_chain_write(chain, vote->accepted, &io.w);
     hth_wire_places(&io, copy.peer, &copy.peers, HTH_ROLL_LINE_MAX);
     crypto->hash(bytes, io.w.pos, &hash);
@@ -99,9 +99,10 @@ enum hth_err hth_collab_file_read(const struct hth_crypto *crypto, const uint8_t
     struct hth_wire io = hth_wire_of(bytes, len - sizeof(struct hth_hash));
     hth_read_view(&io.r, sizeof(magic) + sizeof(uint32_t));
     header(&io, out);
+    hth_wire_check(&io, true);
     out->rest_len = hth_reader_left(&io.r);
     out->rest = hth_read_view(&io.r, out->rest_len);
-    return io.r.err;
+    return io.err;
 }
 
 enum hth_err hth_collab_file_vote(struct hth_collab_file *file, struct hth_chain *chain,
@@ -109,28 +110,18 @@ enum hth_err hth_collab_file_vote(struct hth_collab_file *file, struct hth_chain
 {
     struct hth_wire io = hth_wire_of(file->rest, file->rest_len);
     struct hth_links links;
-    *out = (struct hth_vote){.accepted = HTH_LINK_NONE,
-                             .promised = file->promised,
-                             .accepted_n = file->accepted_n,
-                             .batch = file->batch};
     HTH_TRY(hth_links_get(chain, &io, HTH_LINKS_MAX, &links));
-    out->tip = hth_chain_find(chain, &file->head);
-    if (out->tip == HTH_LINK_NONE)
-        return HTH_E_NOT_FOUND;
-    if (hth_chain_at(chain, out->tip)->step != file->step)
-        return HTH_E_MALFORMED;
-    hth_chain_trust(chain, out->tip);
-    if (!hth_head_is_none(&file->accepted)) {
-        out->accepted = out->tip;
-        if (memcmp(&file->accepted, &file->head, sizeof(file->head)) != 0)
-            HTH_TRY(hth_chain_read(chain, &io.r, &out->accepted));
-        if (memcmp(hth_chain_head(chain, out->accepted), &file->accepted,
-                   sizeof(file->accepted)) != 0)
-            return HTH_E_NOT_FOUND;
-        if (hth_chain_base(chain, out->accepted) != hth_chain_base(chain, out->tip) ||
-            hth_chain_at(chain, out->accepted)->step != file->step)
-            return HTH_E_MALFORMED;
-    }
+    uint32_t tip = links.count > 0 ? links.link[links.count] : HTH_LINK_NONE;
+    uint32_t accepted = file->accepted == ACCEPTED_TIP ? tip : HTH_LINK_NONE;
+    if (file->accepted == ACCEPTED_ANOTHER)
+        HTH_TRY(hth_chain_read(chain, &io.r, &accepted));
+    hth_wire_check(&io, tip != HTH_LINK_NONE && hth_chain_at(chain, tip)->step == file->step);
+    hth_wire_check(&io, accepted == HTH_LINK_NONE ||
+                            (hth_chain_base(chain, accepted) == hth_chain_base(chain, tip) &&
+                             hth_chain_at(chain, accepted)->step == file->step));
     hth_wire_places(&io, file->peer, &file->peers, HTH_ROLL_LINE_MAX);
-    return hth_wire_end(&io);
+    HTH_TRY(hth_wire_end(&io));
+    hth_chain_trust(chain, tip);
+    *out = (struct hth_vote){tip, file->promised, accepted, file->accepted_n, file->batch};
+    return HTH_OK;
 }

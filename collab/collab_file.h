@@ -7,10 +7,9 @@
  * life, with the same vote and the same head. Without it the next process is another member, which
  * has no vote (choice.h). So a file is believed at most once, and a crash makes a new life.
  *
- *     magic "HTHVOTE\0", u32 version, run 32, u64 life, u64 step, head 32, u32 promised,
- *     accepted 32 (zero: none), u32 accepted_n, u32 batch,
- *     links from the tip's anchor to the tip (proof.h), the accepted one if it is another
- *     candidate (chain.h),
+ *     magic "HTHVOTE\0", u32 version, run 32, u64 life, u64 step, u32 promised, u8 accepted
+ *     (0: none, 1: the tip, 2: another candidate), u32 accepted_n, u32 batch,
+ *     links from the tip's anchor to the tip (proof.h); that candidate (chain.h),
  *     u16 count, of each member of the tip's roll: id 32, address (roll_msg.h),
  *     hash of all that 32
  *
@@ -33,9 +32,8 @@ struct hth_collab_file {
     struct hth_hash run; /* of the chain */
     uint64_t life;
     uint64_t step; /* of the head */
-    struct hth_hash head;
     uint32_t promised;
-    struct hth_hash accepted; /* zero: none */
+    uint8_t accepted; /* as in the bytes */
     uint32_t accepted_n;
     uint32_t batch;
     const uint8_t *rest; /* the links and what follows, in the bytes that were read */
@@ -51,13 +49,12 @@ enum hth_err hth_collab_file_write(const struct hth_crypto *crypto,
                                    const struct hth_chain *chain, const struct hth_vote *vote,
                                    struct hth_blob **out) HTH_MUST;
 /* `out` refers to the bytes. Errors: E_TRUNCATED, E_BAD_MAGIC, E_VERSION, E_CORRUPT (another
- * hash). */
+ * hash), E_MALFORMED (accepted). */
 enum hth_err hth_collab_file_read(const struct hth_crypto *crypto, const uint8_t *bytes, size_t len,
                                   struct hth_collab_file *out) HTH_MUST;
 /* Takes the links up into a chain of the same run, and reads the peers. Errors: those of
- * hth_links_get; E_NOT_FOUND (the head or the accepted one is not among them), E_MALFORMED (they
- * are not candidates of one choice, the step is another, or bytes are left over), E_TOO_LARGE
- * (peers). */
+ * hth_links_get; E_MALFORMED (no links, no candidates of one choice, another step, or bytes are
+ * left over), E_TOO_LARGE (peers). */
 enum hth_err hth_collab_file_vote(struct hth_collab_file *file, struct hth_chain *chain,
                                   struct hth_vote *out) HTH_MUST;
 

@@ -34,8 +34,9 @@ static void check(struct hth_collab_file *file)
         HTH_ASSERT(hth_collab_file_vote(&read, other, &again) == HTH_OK);
         HTH_ASSERT(again.promised == vote.promised && again.batch == vote.batch &&
                    again.accepted_n == vote.accepted_n);
-        HTH_ASSERT(memcmp(&read.head, &file->head, sizeof(read.head)) == 0);
-        HTH_ASSERT(memcmp(&read.accepted, &file->accepted, sizeof(read.accepted)) == 0);
+        HTH_ASSERT(memcmp(hth_chain_head(chain, vote.tip), hth_chain_head(other, again.tip),
+                          sizeof(struct hth_hash)) == 0 &&
+                   read.accepted == file->accepted);
         hth_blob_unref(bytes);
     }
     hth_chain_free(other);
