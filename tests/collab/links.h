@@ -20,6 +20,20 @@ static inline struct hth_chain *empty_chain(bool eventual, uint32_t window, uint
     return hth_chain_new(&opts);
 }
 
+/* Its members are lives 0, 1, ... of the peers `first`, first - 1, ... */
+static inline struct hth_chain *peopled_chain(bool eventual, uint32_t window, uint32_t links_max,
+                                              uint8_t first)
+{
+    struct hth_chain *chain = empty_chain(eventual, window, links_max);
+    for (uint8_t i = 0; i < MEMBERS; i++) {
+        struct hth_peer_id id = {{(uint8_t)(first - i)}};
+        uint16_t number;
+        assert_ok(hth_chain_member(chain, &id, i, &number));
+        assert_int_equal(number, i);
+    }
+    return chain;
+}
+
 /* A link whose roll has the members named "ABC"; small letters leave; "*" before one: in part, "-":
  * a client. Each brings the batch of its step. */
 static inline uint32_t try_put(struct hth_chain *chain, uint32_t prev, enum hth_link_kind kind,

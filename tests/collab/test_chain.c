@@ -7,14 +7,7 @@
 
 static struct hth_chain *make(bool eventual)
 {
-    struct hth_chain *chain = empty_chain(eventual, 3, 12);
-    for (uint8_t i = 0; i < MEMBERS; i++) {
-        struct hth_peer_id id = {{(uint8_t)(MEMBERS - i)}};
-        uint16_t number;
-        assert_ok(hth_chain_member(chain, &id, i, &number));
-        assert_int_equal(number, i);
-    }
-    return chain;
+    return peopled_chain(eventual, 3, 12, MEMBERS);
 }
 
 TEST(half_of_the_rolls_give_a_vote)
@@ -187,10 +180,7 @@ TEST(members_are_forgotten)
 /* A reader that begins at the anchor comes to the same voters, in the same order, on each link. */
 TEST(an_anchor_is_enough)
 {
-    struct hth_chain *from = empty_chain(false, 8, 300), *to = NULL;
-    for (uint8_t i = 0; i < MEMBERS; i++)
-        assert_ok(
-            hth_chain_member(from, &(struct hth_peer_id){{(uint8_t)(9 - i)}}, i, &(uint16_t){0}));
+    struct hth_chain *from = peopled_chain(false, 8, 300, 9), *to = NULL;
     const char *const rolls[] = {"ABCDE", "ABCD", "ABCDEF", "BCDEF", "CDEFA", "ABCF*E"};
     uint32_t at = put(from, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABCD", 3);
     for (uint32_t i = 1; i < 300; i++) {

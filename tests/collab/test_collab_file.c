@@ -10,10 +10,7 @@ enum { LINKS = 150 };
 
 static struct hth_chain *make(bool eventual)
 {
-    struct hth_chain *chain = empty_chain(eventual, 8, 400);
-    for (uint8_t i = 0; i < 3; i++)
-        assert_ok(hth_chain_member(chain, &(struct hth_peer_id){{i}}, i, &(uint16_t){0}));
-    return chain;
+    return peopled_chain(eventual, 8, 400, 9);
 }
 
 static struct hth_collab_file header(void)

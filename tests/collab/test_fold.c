@@ -9,11 +9,7 @@ enum { FOLD = HTH_FOLD_STEPS };
 
 static struct hth_chain *empty(void)
 {
-    struct hth_chain *chain = empty_chain(false, 3, 400);
-    for (uint8_t i = 0; i < MEMBERS; i++)
-        assert_ok(
-            hth_chain_member(chain, &(struct hth_peer_id){{(uint8_t)(9 - i)}}, i, &(uint16_t){0}));
-    return chain;
+    return peopled_chain(false, 3, 400, 9);
 }
 
 /* Steps of ABC up to that one; in each fourth C's values are in some parts only. */

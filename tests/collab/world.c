@@ -363,8 +363,8 @@ static void finish(struct state *s, int m, const struct round *r)
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
-#define TEXT(kind, text) text,
-static const char *const texts[] = {EVENTS(TEXT)};
+#define NAME(kind) #kind,
+static const char *const names[] = {EVENTS(NAME)};
 
 static void add(struct events *out, enum kind kind, int m, int x)
 {
@@ -906,7 +906,7 @@ static void print_chain(uint32_t link)
 void world_print(const struct state *before, struct event e, const struct state *after)
 {
     const struct hth_choice *was = at(before, e.m), *is = at(after, e.m);
-    fprintf(stderr, "    %c %s %d", 'A' + e.m, texts[e.kind], e.x);
+    fprintf(stderr, "    %c %s %d", 'A' + e.m, names[e.kind], e.x);
     if (is->tip != was->tip) {
         fputs("   holds", stderr);
         print_chain(is->tip);
