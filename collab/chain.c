@@ -8,10 +8,6 @@
 
 #include <stdlib.h>
 
-#define LINK_BYTES (8 + 32 + 4 + 4 + 1 + 32 + 4 + 2 + 32)
-#define ROLL_BYTES (32 + 8 + 2 + 4 + 4)
-#define BYTES_MAX  (sizeof(struct hth_hash) + LINK_BYTES + HTH_ROLL_MEMBERS_MAX * ROLL_BYTES)
-
 struct member {
     struct hth_peer_id id;
     uint64_t life;
@@ -432,7 +428,7 @@ void hth_chain_write(const struct hth_chain *chain, uint32_t link, struct hth_wr
 
 static struct hth_hash hash_link(const struct hth_chain *chain, const struct hth_held *held)
 {
-    uint8_t bytes[BYTES_MAX];
+    uint8_t bytes[256 + 64 * HTH_ROLL_MEMBERS_MAX]; /* more than a link has */
     struct hth_writer w;
     struct hth_hash head;
     hth_writer_init(&w, bytes, sizeof(bytes));

@@ -33,7 +33,7 @@ static void sum_up(struct hth_fold *fold)
             fold->peer[peers++] = *peer;
         }
     }
-    for (fold->count = peers; fold->count > HTH_FOLD_PEERS_MAX; fold->count--) {
+    for (fold->count = peers; fold->count > HTH_ROLL_MEMBERS_MAX; fold->count--) {
         least = 0;
         for (uint32_t i = 1; i < fold->count; i++)
             least = fold->peer[i].samples <= fold->peer[least].samples ? i : least;
@@ -141,7 +141,7 @@ enum hth_err hth_fold_take(struct hth_chain *chain, uint32_t link, const uint8_t
     uint32_t count = 0;
     if (hth_head_is_none(&held->fold))
         return HTH_E_NOT_FOUND;
-    hth_wire_count(&io, &count, HTH_FOLD_PEERS_MAX);
+    hth_wire_count(&io, &count, HTH_ROLL_MEMBERS_MAX);
     HTH_TRY(io.err);
     struct hth_fold *fold = fold_new(count);
     fold->rest = rest;

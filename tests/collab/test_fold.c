@@ -86,7 +86,7 @@ TEST(totals_are_of_peers_that_were_seen)
 /* Those with the fewest samples are in the rest. A larger table is not taken. */
 TEST(a_fold_is_bounded)
 {
-    enum { ALL = HTH_FOLD_PEERS_MAX + 6, LIST = HTH_ROLL_MEMBERS_MAX };
+    enum { LIST = HTH_ROLL_MEMBERS_MAX, ALL = LIST + 6 };
     const struct hth_chain_opts opts = {
         .crypto = hth_crypto_openssl(), .window = 3, .links_max = 8, .members_max = ALL};
     struct hth_chain *chain = hth_chain_new(&opts);
@@ -109,14 +109,14 @@ TEST(a_fold_is_bounded)
         assert_ok(hth_chain_add(chain, &link, &at));
     }
     const struct hth_fold *fold = hth_chain_held(chain, at)->table;
-    assert_int_equal(fold->count, HTH_FOLD_PEERS_MAX);
+    assert_int_equal(fold->count, LIST);
     assert_int_equal(fold->rest, 0 + 1 + 2 + 3 + 4 + 5);
     for (uint32_t i = 0; i < fold->count; i++)
         assert_true(fold->peer[i].samples >= 6);
     size_t len = hth_fold_write(fold, bytes);
     assert_int_equal(len, HTH_FOLD_BYTES_MAX);
     assert_ok(hth_fold_take(chain, at, bytes, len));
-    hth_store_u32le(bytes + 8, HTH_FOLD_PEERS_MAX + 1);
+    hth_store_u32le(bytes + 8, LIST + 1);
     assert_err(HTH_E_TOO_LARGE, hth_fold_take(chain, at, bytes, sizeof(bytes)));
     hth_chain_free(chain);
 }
