@@ -355,7 +355,8 @@ static bool hears_quorum(const struct hth_choice *c, const uint64_t *hears)
 
 bool hth_choice_may_call(const struct hth_choice *c, const uint64_t *hears)
 {
-    return c->tip != HTH_LINK_NONE && (hth_chain_opts(c->chain)->eventual || hears_quorum(c, hears));
+    return c->tip != HTH_LINK_NONE &&
+           (hth_chain_opts(c->chain)->eventual || hears_quorum(c, hears));
 }
 
 /* ---- moves ----------------------------------------------------------------------------------- */

@@ -20,8 +20,8 @@
  *            or zero; then others whose links it has)
  *     its answer: u64 life, links (proof.h; where there are none, with signatures of the wanted
  *            head), u16 count, of each member of the tip's roll: id 32, address
- *     ROW    u8 version, group 32, u8 axis, marks: u16 count (of the list; 0: not known yet), then 2
- *            bits for each of its members, the lowest first: HTH_ROLL_IN, HTH_ROLL_PART or 0; the
+ *     ROW    u8 version, group 32, u8 axis, marks: u16 count (of the list; 0: not known yet), then
+ *            2 bits for each of its members, the lowest first: HTH_ROLL_IN, HTH_ROLL_PART or 0; the
  *            rest of the last byte is 0; its answer: the same
  *
  *     signature  key 32, u64 life, u8 made, 64 bytes (proof.h)
