@@ -493,8 +493,9 @@ unsigned hth_choice_open(const struct hth_choice *c, const uint64_t *hears,
 }
 
 void hth_choice_make(struct hth_choice *c, enum hth_choice_move move, const uint64_t *hears,
-                     uint32_t at_least, struct hth_choice_go *go)
+                     struct hth_choice_go *go)
 {
+    struct hth_ballot now = hth_choice_now(c);
     switch (move) {
     case HTH_CHOICE_PASS:
         c->promised = next_ballot(c, hears);
@@ -506,7 +507,8 @@ void hth_choice_make(struct hth_choice *c, enum hth_choice_move move, const uint
         c->refused = HTH_LINK_NONE;
         break;
     case HTH_CHOICE_CALL:
-        c->promised = HTH_MAX(c->promised, at_least);
+        if (is_same(&now, &c->ballot))
+            c->promised = HTH_MAX(c->promised, c->ballot.n);
         do
             c->promised++;
         while (caller_now(c) != c->me);

@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+#define SIGNED_BYTES (8 + 32 + 32 + 8 + 8 + 1 + 4 + 4)
+
 static const uint8_t magic[8] = "HTHLINK";
 
 void hth_wire_sig(struct hth_wire *io, struct hth_sig *sig)
@@ -17,12 +19,12 @@ void hth_wire_sig(struct hth_wire *io, struct hth_sig *sig)
 
 /* ---- one signature ------------------------------------------------------------------------ */
 
-void hth_proof_bytes(const struct hth_chain *chain, uint32_t link, uint16_t member, bool made,
-                     uint8_t out[HTH_SIGNED_BYTES])
+static void signed_bytes(const struct hth_chain *chain, uint32_t link, uint16_t member, bool made,
+                         uint8_t out[SIGNED_BYTES])
 {
     const struct hth_roll *entry = made ? hth_chain_entry(chain, link, member) : NULL;
     struct hth_writer w;
-    hth_writer_init(&w, out, HTH_SIGNED_BYTES);
+    hth_writer_init(&w, out, SIGNED_BYTES);
     hth_write_bytes(&w, magic, sizeof(magic));
     hth_write_bytes(&w, &hth_chain_opts(chain)->run, sizeof(struct hth_hash));
     hth_write_bytes(&w, hth_chain_head(chain, link), sizeof(struct hth_hash));
@@ -31,26 +33,26 @@ void hth_proof_bytes(const struct hth_chain *chain, uint32_t link, uint16_t memb
     hth_write_u8(&w, made);
     hth_write_u32(&w, entry != NULL ? entry->batch : 0);
     hth_write_u32(&w, entry != NULL ? entry->samples : 0);
-    HTH_ASSERT(w.err == HTH_OK && w.pos == HTH_SIGNED_BYTES);
+    HTH_ASSERT(w.err == HTH_OK && w.pos == SIGNED_BYTES);
 }
 
 void hth_proof_sign(const struct hth_chain *chain, uint32_t link, uint16_t member, bool made,
                     const struct hth_secret *secret, struct hth_sig *out)
 {
     const struct hth_crypto *crypto = hth_chain_opts(chain)->crypto;
-    uint8_t bytes[HTH_SIGNED_BYTES];
+    uint8_t bytes[SIGNED_BYTES];
     *out = (struct hth_sig){.life = hth_chain_life(chain, member), .made = made};
     crypto->public_of(secret, &out->key);
-    hth_proof_bytes(chain, link, member, made, bytes);
+    signed_bytes(chain, link, member, made, bytes);
     crypto->sign(secret, bytes, sizeof(bytes), out->sig);
 }
 
 /* Checks it, unless that was done. */
 static bool is_good(const struct hth_chain *chain, uint32_t link, struct hth_link_sig *held)
 {
-    uint8_t bytes[HTH_SIGNED_BYTES];
+    uint8_t bytes[SIGNED_BYTES];
     if (!held->good) {
-        hth_proof_bytes(chain, link, held->member, held->sig.made, bytes);
+        signed_bytes(chain, link, held->member, held->sig.made, bytes);
         held->good = hth_chain_opts(chain)->crypto->verify(&held->sig.key, bytes, sizeof(bytes),
                                                            held->sig.sig) == HTH_OK;
     }

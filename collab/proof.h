@@ -49,7 +49,6 @@
 #include "collab/fold.h"
 #include "collab/wire.h"
 
-#define HTH_SIGNED_BYTES (8 + 32 + 32 + 8 + 8 + 1 + 4 + 4)
 /* On the wire: key 32, life u64, made u8, signature 64. */
 #define HTH_SIG_BYTES (HTH_PUBKEY_LEN + 8 + 1 + HTH_SIG_LEN)
 
@@ -68,9 +67,6 @@ struct hth_link_sig {
     uint32_t twin; /* another link that the signer made in the same ballot, or HTH_LINK_NONE */
 };
 
-/* The bytes that a member signs. */
-void hth_proof_bytes(const struct hth_chain *chain, uint32_t link, uint16_t member, bool made,
-                     uint8_t out[HTH_SIGNED_BYTES]);
 void hth_wire_sig(struct hth_wire *io, struct hth_sig *sig);
 void hth_proof_sign(const struct hth_chain *chain, uint32_t link, uint16_t member, bool made,
                     const struct hth_secret *secret, struct hth_sig *out);

@@ -467,7 +467,7 @@ static void send_go(struct hth_roll_call *roll, enum hth_choice_move move)
     for (uint32_t i = c->seats; i-- > 0;)
         if (c->seat[i].samples > 0 && !hth_members_has(roll->here, c->seat[i].member))
             hth_choice_drop(c, c->seat[i].member);
-    hth_choice_make(c, move, roll->hears, 0, &roll->go);
+    hth_choice_make(c, move, roll->hears, &roll->go);
     *go = (struct hth_ready_reply){.kind = HTH_READY_GO,
                                    .head = roll_head(roll, roll->go.head),
                                    .n = roll->go.n,
@@ -683,7 +683,7 @@ static bool move_on(struct hth_roll_call *roll)
             roll_drop_ready(roll);
             if (order[i] == HTH_CHOICE_YIELD)
                 roll->read = HTH_LINK_NONE; /* its link may have come, and is asked for again */
-            hth_choice_make(c, order[i], roll->hears, c->ballot.n, NULL);
+            hth_choice_make(c, order[i], roll->hears, NULL);
         }
         return true;
     }

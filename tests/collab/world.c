@@ -253,7 +253,7 @@ static void send_go(struct state *s, int m, enum hth_choice_move move)
     struct hth_choice_go go;
     struct hth_roll list[NM];
     uint64_t hears = heard(s, m);
-    hth_choice_make(choice(s, m), move, &hears, 0, &go);
+    hth_choice_make(choice(s, m), move, &hears, &go);
     struct round r = {.head = go.head, .n = go.n, .fork = go.fork};
     uint32_t n = hth_choice_list(at(s, m), go.head, list);
     for (uint32_t i = 0; i < n; i++) {
@@ -626,13 +626,9 @@ static void make_move(struct state *s, int m, enum kind kind)
                                                  [YIELD] = HTH_CHOICE_YIELD,
                                                  [LATECALL] = HTH_CHOICE_CALL};
     uint64_t hears = heard(s, m);
-    uint32_t latest = 0;
     if (kind == YIELD)
         check_yield(s, m);
-    for (int i = 0; i < NM; i++)
-        if (reach(s, m, i) && same_choice(hth_choice_now(at(s, i)), hth_choice_now(at(s, m))))
-            latest = HTH_MAX(latest, at(s, i)->promised);
-    hth_choice_make(choice(s, m), moves[kind], &hears, latest, NULL);
+    hth_choice_make(choice(s, m), moves[kind], &hears, NULL);
 }
 
 static void learn(struct state *s, int m, int from)
