@@ -26,23 +26,6 @@ static void header(struct hth_wire *io, struct hth_collab_file *file)
 
 /* ---- writing ------------------------------------------------------------------------------ */
 
-/* From the tip's anchor to the tip. */
-static enum hth_err write_links(const struct hth_chain *chain, uint32_t tip, struct hth_wire *io)
-{
-    uint32_t first = hth_chain_anchor(chain, tip), count = 1, link = tip;
-    struct hth_links links = {.anchored = hth_chain_at(chain, first)->kind != HTH_LINK_GENESIS,
-                              .link = {HTH_LINK_NONE}};
-    for (; link != first; link = hth_chain_at(chain, link)->prev)
-        count++;
-    if (count > HTH_LINKS_MAX)
-        return HTH_E_TOO_LARGE;
-    links.count = count;
-    for (link = tip; count > 0; link = hth_chain_at(chain, link)->prev)
-        links.link[count--] = link;
-    hth_links_put(chain, &links, HTH_COLLAB_FILE_BYTES_MAX, io);
-    return io->w.err;
-}
-
 enum hth_err hth_collab_file_write(const struct hth_crypto *crypto,
                                    const struct hth_collab_file *file,
                                    const struct hth_chain *chain, const struct hth_vote *vote,
@@ -51,6 +34,7 @@ enum hth_err hth_collab_file_write(const struct hth_crypto *crypto,
     uint8_t *bytes = hth_calloc(1, HTH_COLLAB_FILE_BYTES_MAX);
     struct hth_wire io = hth_wire_into(bytes, HTH_COLLAB_FILE_BYTES_MAX);
     struct hth_collab_file copy = *file;
+    struct hth_links links;
     struct hth_hash hash;
     *out = NULL;
     copy.step = hth_chain_at(chain, vote->tip)->step;
@@ -63,17 +47,17 @@ enum hth_err hth_collab_file_write(const struct hth_crypto *crypto,
     hth_write_bytes(&io.w, magic, sizeof(magic));
     hth_write_u32(&io.w, VERSION);
     header(&io, &copy);
-    enum hth_err err = write_links(chain, vote->tip, &io);
+    hth_links_path(chain, hth_chain_anchor(chain, vote->tip), vote->tip, &links);
+    hth_links_put(chain, &links, HTH_COLLAB_FILE_BYTES_MAX, &io);
     if (copy.accepted == ACCEPTED_ANOTHER)
         hth_chain_write(chain, vote->accepted, &io.w);
     hth_wire_places(&io, copy.peer, &copy.peers, HTH_ROLL_LINE_MAX);
     crypto->hash(bytes, io.w.pos, &hash);
     hth_write_bytes(&io.w, &hash, sizeof(hash));
-    err = err != HTH_OK ? err : io.w.err;
-    if (err == HTH_OK)
+    if (io.w.err == HTH_OK)
         *out = hth_blob_copy(bytes, io.w.pos);
     hth_free(bytes);
-    return err;
+    return io.w.err;
 }
 
 /* ---- reading ------------------------------------------------------------------------------ */

@@ -275,6 +275,20 @@ static uint32_t find_fold(const struct hth_chain *chain, const struct hth_links 
     return HTH_LINK_NONE;
 }
 
+void hth_links_path(const struct hth_chain *chain, uint32_t first, uint32_t last,
+                    struct hth_links *out)
+{
+    const struct hth_chain_link *at = hth_chain_at(chain, first);
+    uint32_t count = 1;
+    *out = (struct hth_links){.anchored = at->kind != HTH_LINK_GENESIS, .link = {at->prev}};
+    for (uint32_t link = last; link != first; link = hth_chain_at(chain, link)->prev)
+        count++;
+    out->count = HTH_MIN(count, HTH_LINKS_MAX);
+    for (; count > 0; last = hth_chain_at(chain, last)->prev, count--)
+        if (count <= HTH_LINKS_MAX)
+            out->link[count] = last;
+}
+
 void hth_links_put(const struct hth_chain *chain, struct hth_links *links, size_t end,
                    struct hth_wire *io)
 {

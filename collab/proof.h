@@ -110,6 +110,10 @@ struct hth_links {
     uint32_t link[1 + HTH_LINKS_MAX]; /* that one, or HTH_LINK_NONE; then these */
 };
 
+/* The links from one to another on top of it, as far as there is room; anchored unless the first is
+ * a genesis. */
+void hth_links_path(const struct hth_chain *chain, uint32_t first, uint32_t last,
+                    struct hth_links *out);
 /* Only links up to that position are written, and HTH_LINKS_MORE_MAX bytes may follow; `links` has
  * those that were. */
 void hth_links_put(const struct hth_chain *chain, struct hth_links *links, size_t end,

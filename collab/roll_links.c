@@ -4,9 +4,7 @@
 
 #include <string.h>
 
-/* Farther back than so many links nobody has one that another lacks, but who begins. */
-#define FAR_LINKS 160
-/* One fetch has at most so many: those of FAR_LINKS and what was added meanwhile. */
+/* One fetch has at most so many: those of an answer and what was added meanwhile. */
 #define FETCH_LINKS_MAX 256
 /* Of the addresses behind the links. */
 #define ADDRS_BYTES (2 + HTH_ROLL_MEMBERS_MAX * (32 + 19))
@@ -174,7 +172,7 @@ static enum hth_err take_links(struct hth_roll_call *roll, struct hth_wire *io, 
     uint32_t before = hth_chain_count(roll->chain), last = roll->read;
     const char *what = "bad links";
     struct hth_links links = {.link = {hth_chain_find(roll->chain, &roll->wanted)}};
-    enum hth_err err = hth_links_get(roll->chain, io, HTH_ROLL_LINKS_MAX, &links);
+    enum hth_err err = hth_links_get(roll->chain, io, HTH_LINKS_MAX, &links);
     *got = links.count;
     if (*got > 0)
         roll->read = links.link[*got];
@@ -250,7 +248,7 @@ static void on_links_answer(void *arg, const struct hth_rpc_result *result)
         roll->ops.no_head(roll->arg, &roll->from.id, err);
     if (!any)
         link = hth_chain_find(roll->chain, &roll->wanted);
-    if (good && link != HTH_LINK_NONE && got < HTH_ROLL_LINKS_MAX)
+    if (good && link != HTH_LINK_NONE && got < HTH_LINKS_MAX)
         roll_want(roll, hth_chain_head(roll->chain, link), &roll->from, 1);
     else if (good && got > 0)
         fetch_links(roll); /* there may be more */
@@ -289,14 +287,14 @@ static bool is_held(const struct hth_links_msg *msg, const struct hth_hash *head
     return false;
 }
 
-/* Links that the other has not, up to the one that it wants: the oldest that an answer holds. */
+/* Links that the other has not, up to the one that it wants. */
 static void find_gap(const struct hth_roll_call *roll, const struct hth_links_msg *msg,
                      uint32_t link, struct hth_links *out)
 {
     const struct hth_chain *chain = roll->chain;
-    uint32_t ring[HTH_ROLL_LINKS_MAX], count = 0, begin = HTH_LINK_NONE, k = link;
+    uint32_t begin = HTH_LINK_NONE, k = link;
     *out = (struct hth_links){.link = {link}};
-    for (uint32_t n = 0; n < FAR_LINKS && k != HTH_LINK_NONE; n++) {
+    for (uint32_t n = 0; n < HTH_LINKS_MAX && k != HTH_LINK_NONE; n++) {
         if (is_held(msg, hth_chain_head(chain, k)))
             break;
         begin = k;
@@ -304,17 +302,11 @@ static void find_gap(const struct hth_roll_call *roll, const struct hth_links_ms
     }
     if (begin == HTH_LINK_NONE)
         return;
+    /* Farther back than so many links nobody has one that another lacks, but a newcomer. */
     bool near = (k != HTH_LINK_NONE && is_held(msg, hth_chain_head(chain, k))) ||
                 hth_chain_at(chain, begin)->kind == HTH_LINK_GENESIS;
-    if (!near) /* the other has nothing that is near */
-        begin = hth_chain_anchor(chain, link);
+    hth_links_path(chain, near ? begin : hth_chain_anchor(chain, link), link, out);
     out->anchored = !near;
-    for (k = link; k != begin; k = hth_chain_at(chain, k)->prev)
-        ring[count++ % HTH_ROLL_LINKS_MAX] = k;
-    ring[count++ % HTH_ROLL_LINKS_MAX] = begin;
-    out->link[0] = hth_chain_at(chain, begin)->prev;
-    for (; out->count < HTH_MIN(count, HTH_ROLL_LINKS_MAX); out->count++)
-        out->link[1 + out->count] = ring[(count - 1 - out->count) % HTH_ROLL_LINKS_MAX];
 }
 
 static void write_addrs(const struct hth_roll_call *roll, struct hth_wire *io)

@@ -54,9 +54,8 @@
 
 /* Members of a line, in which they average (cells.h); a list has HTH_ROLL_MEMBERS_MAX. */
 #define HTH_ROLL_LINE_MAX 64
-/* Heads that a LINKS names, and links in its answer. */
-#define HTH_ROLL_HELD_MAX  16
-#define HTH_ROLL_LINKS_MAX 16
+/* Heads that a LINKS names. */
+#define HTH_ROLL_HELD_MAX 16
 
 /* Helpers in a list (helper.h). */
 #define HTH_ROLL_HELPERS_MAX 8
