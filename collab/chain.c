@@ -48,13 +48,9 @@ void hth_chain_free(struct hth_chain *chain)
 {
     if (chain == NULL)
         return;
+    hth_chain_drop(chain, 0);
     hth_map_free(chain->by_member);
     hth_map_free(chain->by_head);
-    for (uint32_t i = 0; i < chain->opts.links_max; i++) {
-        hth_free(chain->links[i].sig);
-        hth_free(chain->links[i].table);
-        hth_free(chain->links[i].roll);
-    }
     hth_free(chain->members);
     hth_free(chain->links);
     hth_free(chain);
@@ -69,26 +65,20 @@ static void free_number(struct hth_chain *chain, struct member *m)
 }
 
 /* A process that took part in no step makes room for a later one of the same peer. */
-static struct member *older_life(struct hth_chain *chain, const struct hth_peer_id *id)
+static struct member *take_number(struct hth_chain *chain, const struct hth_peer_id *id)
 {
+    struct member *found = NULL;
     for (uint32_t i = 0; i < chain->members_count; i++) {
         struct member *m = &chain->members[i];
         if (m->born != 0 && m->links == 0 && !m->kept && hth_peer_id_eq(&m->id, id))
-            return m;
+            free_number(chain, m);
+        found = found == NULL && m->born == 0 ? m : found;
     }
-    return NULL;
-}
-
-static struct member *free_member(struct hth_chain *chain)
-{
-    for (uint32_t i = 0; i < chain->members_count; i++)
-        if (chain->members[i].born == 0)
-            return &chain->members[i];
-    if (chain->members_count == chain->opts.members_max)
-        return NULL;
-    struct member *m = &chain->members[chain->members_count];
-    m->number = (uint16_t)chain->members_count++;
-    return m;
+    if (found == NULL && chain->members_count < chain->opts.members_max) {
+        found = &chain->members[chain->members_count];
+        found->number = (uint16_t)chain->members_count++;
+    }
+    return found;
 }
 
 uint16_t hth_chain_known(const struct hth_chain *chain, const struct hth_peer_id *id, uint64_t life)
@@ -105,10 +95,7 @@ enum hth_err hth_chain_member(struct hth_chain *chain, const struct hth_peer_id 
     struct member *m = hth_map_get(chain->by_member, &key, MEMBER_KEY_BYTES);
     *out = HTH_MEMBER_NONE;
     if (m == NULL) {
-        struct member *older = older_life(chain, id);
-        if (older != NULL)
-            free_number(chain, older);
-        m = free_member(chain);
+        m = take_number(chain, id);
         if (m == NULL)
             return HTH_E_TOO_LARGE;
         key.number = m->number;
@@ -632,8 +619,8 @@ uint32_t hth_chain_anchor(const struct hth_chain *chain, uint32_t link)
     return link;
 }
 
-static enum hth_err read_link(struct hth_chain *chain, struct hth_reader *r, bool anchor,
-                              uint64_t samples, uint32_t *out)
+enum hth_err hth_chain_read(struct hth_chain *chain, struct hth_reader *r, const uint64_t *anchor,
+                            uint32_t *out)
 {
     struct hth_wire io = {.reads = true, .r = *r};
     struct hth_held held = {.roll = NULL};
@@ -652,26 +639,15 @@ static enum hth_err read_link(struct hth_chain *chain, struct hth_reader *r, boo
     bool is_first = hth_head_is_none(&held.before);
     held.link.prev = is_first ? HTH_LINK_NONE : hth_chain_find(chain, &held.before);
     held.link.roll = roll;
-    enum hth_err err = is_first || anchor || held.link.prev != HTH_LINK_NONE ? HTH_OK
-                                                                             : HTH_E_NOT_FOUND;
+    bool known = is_first || anchor != NULL || held.link.prev != HTH_LINK_NONE;
+    enum hth_err err = known ? HTH_OK : HTH_E_NOT_FOUND;
     for (uint32_t i = 0; i < held.link.count && err == HTH_OK; i++)
         err = hth_chain_member(chain, &member[i].id, member[i].life, &roll[i].member);
     if (err == HTH_OK)
-        err = add(chain, &held, true, is_first ? 0 : samples, out);
+        err = add(chain, &held, true, is_first || anchor == NULL ? 0 : *anchor, out);
     if (err != HTH_OK)
         forget_members(chain, born);
     return err;
-}
-
-enum hth_err hth_chain_read(struct hth_chain *chain, struct hth_reader *r, uint32_t *out)
-{
-    return read_link(chain, r, false, 0, out);
-}
-
-enum hth_err hth_chain_read_anchor(struct hth_chain *chain, struct hth_reader *r, uint64_t samples,
-                                   uint32_t *out)
-{
-    return read_link(chain, r, true, samples, out);
 }
 
 /* ---- which chain remains --------------------------------------------------------------------- */

@@ -98,7 +98,7 @@ enum hth_err hth_collab_file_vote(struct hth_collab_file *file, struct hth_chain
     uint32_t tip = links.count > 0 ? links.link[links.count] : HTH_LINK_NONE;
     uint32_t accepted = file->accepted == ACCEPTED_TIP ? tip : HTH_LINK_NONE;
     if (file->accepted == ACCEPTED_ANOTHER)
-        HTH_TRY(hth_chain_read(chain, &io.r, &accepted));
+        HTH_TRY(hth_chain_read(chain, &io.r, NULL, &accepted));
     hth_wire_check(&io, tip != HTH_LINK_NONE && hth_chain_at(chain, tip)->step == file->step);
     hth_wire_check(&io, accepted == HTH_LINK_NONE ||
                             (hth_chain_base(chain, accepted) == hth_chain_base(chain, tip) &&

@@ -348,8 +348,8 @@ enum hth_err hth_links_get(struct hth_chain *chain, struct hth_wire *io, uint32_
     for (uint16_t count = hth_read_u16(r); out->count < count;) {
         if (out->count == max)
             return HTH_E_TOO_LARGE;
-        HTH_TRY(out->anchored && out->count == 0 ? hth_chain_read_anchor(chain, r, samples, &link)
-                                                 : hth_chain_read(chain, r, &link));
+        bool anchor = out->anchored && out->count == 0;
+        HTH_TRY(hth_chain_read(chain, r, anchor ? &samples : NULL, &link));
         out->link[++out->count] = link;
     }
     if (out->count > 0)

@@ -77,7 +77,7 @@ static inline enum hth_err read_copy(const struct hth_chain *from, uint32_t link
     hth_writer_init(&w, bytes, sizeof(bytes));
     hth_chain_write(from, link, &w);
     hth_reader_init(&r, bytes, w.pos);
-    return anchor ? hth_chain_read_anchor(to, &r, before, out) : hth_chain_read(to, &r, out);
+    return hth_chain_read(to, &r, anchor ? &before : NULL, out);
 }
 
 static inline uint32_t copy(const struct hth_chain *from, uint32_t link, struct hth_chain *to)

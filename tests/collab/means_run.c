@@ -44,7 +44,7 @@ uint32_t copy_links(const struct run *r, uint32_t link, struct hth_chain *into)
     hth_chain_write(r->chain, link, &w);
     assert_ok(w.err);
     hth_reader_init(&rd, bytes, w.pos);
-    assert_ok(hth_chain_read(into, &rd, &out));
+    assert_ok(hth_chain_read(into, &rd, NULL, &out));
     return out;
 }
 

@@ -282,15 +282,15 @@ TEST(links_are_read_as_written)
     other = empty_chain(true, 3, 4);
     struct hth_reader r;
     hth_reader_init(&r, bytes[1], w[1].pos);
-    assert_err(HTH_E_NOT_FOUND, hth_chain_read(other, &r, &got));
+    assert_err(HTH_E_NOT_FOUND, hth_chain_read(other, &r, NULL, &got));
     for (int i = 0; i < 2; i++) {
         for (size_t len = 0; len < w[i].pos; len++) {
             hth_reader_init(&r, bytes[i], len);
-            assert_int_not_equal(hth_chain_read(other, &r, &got), HTH_OK);
+            assert_int_not_equal(hth_chain_read(other, &r, NULL, &got), HTH_OK);
         }
         assert_int_equal(hth_chain_members(other), i == 0 ? 0 : 3);
         hth_reader_init(&r, bytes[i], w[i].pos);
-        assert_ok(hth_chain_read(other, &r, &got));
+        assert_ok(hth_chain_read(other, &r, NULL, &got));
         assert_int_equal(hth_reader_left(&r), 0);
         assert_memory_equal(hth_chain_head(other, got), hth_chain_head(chain, i == 0 ? g : one),
                             32);
@@ -298,7 +298,7 @@ TEST(links_are_read_as_written)
     assert_int_equal(hth_chain_members(other), 4);
     bytes[1][w[1].pos - 1] = 1; /* an extension */
     hth_reader_init(&r, bytes[1], w[1].pos);
-    assert_err(HTH_E_VERSION, hth_chain_read(other, &r, &got));
+    assert_err(HTH_E_VERSION, hth_chain_read(other, &r, NULL, &got));
     hth_chain_free(other);
     hth_chain_free(chain);
 }

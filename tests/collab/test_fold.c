@@ -189,26 +189,26 @@ TEST(a_false_fold_is_refused)
         memcpy(link + w.pos - HTH_HASH_LEN, &hash, sizeof(hash));
         hth_reader_init(&r, link, w.pos);
         to = read_from(from, FOLD - 4, FOLD - 1);
-        assert_ok(hth_chain_read(to, &r, &got));
+        assert_ok(hth_chain_read(to, &r, NULL, &got));
         bool adds_up = bad[i].err == HTH_E_BAD_FOLD && bad[i].at != SAMPLES;
         assert_err(adds_up ? HTH_OK : bad[i].err, hth_fold_take(to, got, bytes, len));
         hth_chain_free(to);
         to = read_from(from, 0, FOLD - 1);
         hth_reader_init(&r, link, w.pos);
-        assert_err(HTH_E_BAD_FOLD, hth_chain_read(to, &r, &got));
+        assert_err(HTH_E_BAD_FOLD, hth_chain_read(to, &r, NULL, &got));
         hth_chain_free(to);
     }
     to = read_from(from, FOLD - 4, FOLD - 1);
     memset(link + w.pos - HTH_HASH_LEN, 0, HTH_HASH_LEN); /* of no fold */
     hth_reader_init(&r, link, w.pos);
-    assert_err(HTH_E_MALFORMED, hth_chain_read(to, &r, &got));
+    assert_err(HTH_E_MALFORMED, hth_chain_read(to, &r, NULL, &got));
     hth_writer_init(&w, link, sizeof(link)); /* of a step that has none */
     hth_chain_write(from, FOLD - 1, &w);
     link[w.pos - 2] = HTH_HASH_LEN;
     memset(link + w.pos, 1, HTH_HASH_LEN);
     hth_reader_init(&r, link, w.pos + HTH_HASH_LEN);
     hth_chain_drop(to, 3);
-    assert_err(HTH_E_MALFORMED, hth_chain_read(to, &r, &got));
+    assert_err(HTH_E_MALFORMED, hth_chain_read(to, &r, NULL, &got));
     hth_chain_free(to);
     hth_chain_free(from);
 }

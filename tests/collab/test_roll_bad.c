@@ -460,7 +460,7 @@ static void ready_on_two_links_of_a_ballot(struct liar *l)
         hth_writer_init(&w, bytes, sizeof(bytes));
         hth_chain_write(m->chain, link, &w);
         hth_reader_init(&r, bytes, w.pos);
-        assert_ok(hth_chain_read(l->own, &r, &l->twin[0]));
+        assert_ok(hth_chain_read(l->own, &r, NULL, &l->twin[0]));
         struct hth_chain_link twin = *hth_chain_at(l->own, l->twin[0]);
         twin.mean.b[7] ^= 1;
         assert_ok(hth_chain_add(l->own, &twin, &l->twin[1]));

@@ -31,7 +31,8 @@ static uint32_t begin(struct hth_chain *chain, const uint8_t *data, size_t size)
     hth_sim_crypto()->hash(data, size,
                            (struct hth_hash *)(void *)(bytes + sizeof(bytes) - HTH_HASH_LEN));
     hth_reader_init(&r, bytes, sizeof(bytes));
-    HTH_ASSERT(hth_chain_read_anchor(chain, &r, sum_of(data, size), &link) == HTH_OK);
+    uint64_t before = sum_of(data, size);
+    HTH_ASSERT(hth_chain_read(chain, &r, &before, &link) == HTH_OK);
     return link;
 }
 

@@ -48,7 +48,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     while (hth_reader_left(&r) > 0) {
         size_t from = r.pos;
         uint32_t members = count_members(chain), link;
-        if (hth_chain_read(chain, &r, &link) != HTH_OK) {
+        if (hth_chain_read(chain, &r, NULL, &link) != HTH_OK) {
             HTH_ASSERT(link == HTH_LINK_NONE && count_members(chain) == members);
             break;
         }
