@@ -31,9 +31,8 @@
  * A *fork* is a link without that quorum: some members went on without the others
  * (averaging.majority: eventual). hth_chain_better says which of two chains remains when they meet.
  *
- * A roll is what somebody says. A link is *proven* when a quorum of its base's voters signed its
- * head, or one on top of it (proof.h): then they hold it, and it proves who contributed what. A
- * member leaves its chain for one that has parted from it only for samples that are proven.
+ * A roll is what somebody says. Signatures prove it (proof.h): a member leaves its chain for one
+ * that has parted from it only for samples that are proven.
  *
  * A member is a process, not a machine: a peer's id and the number of its life. A process that
  * starts again without its promises is another member.
