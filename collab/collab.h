@@ -96,7 +96,7 @@ struct hth_collab_opts {
     int64_t look_us; /* for others, before it begins a chain */
     /* Goes on as the member whose process ended, in the file's life; borrowed for the call. NULL: a
      * new member, in `life`. */
-    const struct hth_collab_file *frozen;
+    struct hth_collab_file *frozen;
     struct hth_dht *dht;
     struct hth_reducer *reducer;
     struct hth_budget *budget; /* NULL: none */
