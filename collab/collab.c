@@ -27,14 +27,14 @@ static uint64_t samples_of(const struct hth_chain_link *link)
 }
 
 /* Asks what is most urgent, if the last answer is here. */
-static bool ask(struct hth_collab *c)
+static void ask(struct hth_collab *c)
 {
     const struct hth_chain_link *link;
     enum collab_ask what = ASK_STEP;
     while (what < ASK_COUNT && !c->wanted[what])
         what++;
     if (c->asked != ASK_COUNT || what == ASK_COUNT)
-        return false;
+        return;
     c->wanted[what] = false;
     c->asked = what;
     switch (what) {
@@ -56,18 +56,13 @@ static bool ask(struct hth_collab *c)
     case ASK_COUNT:
         break;
     }
-    return true;
 }
 
-/* An answer may come inside the question: where the roll call or an arrival asks for what can be
- * refused, the timer passes that on. */
+/* An answer may come inside the question: the timer passes it on. */
 void collab_ask(struct hth_collab *c, enum collab_ask what)
 {
     c->wanted[what] = true;
-    if (what == ASK_ADOPT || what == ASK_TAKE)
-        hth_timer_set(c->env, c->timer, 0);
-    else
-        (void)ask(c);
+    hth_timer_set(c->env, c->timer, 0);
 }
 
 void collab_answered(struct hth_collab *c, enum collab_ask what)
@@ -558,8 +553,7 @@ static void on_no_head(void *arg, const struct hth_peer_id *peer, enum hth_err e
 static void on_timer(void *arg)
 {
     struct hth_collab *c = arg;
-    while (ask(c))
-        ;
+    ask(c);
     look_whether_left(c);
     if (c->frozen)
         return;

@@ -148,6 +148,7 @@ enum hth_collab_phase {
     HTH_COLLAB_GATHERS,  /* holds a head */
     HTH_COLLAB_AVERAGES, /* is in a round */
     HTH_COLLAB_STEPS,    /* the trainer takes a step, or adopts a state */
+    HTH_COLLAB_ALONE,    /* there is no collaboration */
 };
 
 struct hth_collab_stats {
@@ -160,7 +161,6 @@ struct hth_collab_stats {
     uint64_t means, states;  /* fetched */
     uint64_t forks;          /* links without a quorum that it made */
     uint64_t joined;         /* times it went over to another chain */
-    int64_t averaged_us;     /* from the last GO to its link */
     uint64_t given_bytes;    /* of states, to others */
     struct hth_state_progress fetch; /* of a state; hth_arrive_progress */
 };

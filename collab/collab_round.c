@@ -166,9 +166,7 @@ void collab_drop_round(struct hth_collab *c)
 
 static void ends(struct hth_collab *c, enum hth_err err)
 {
-    int64_t took_us = hth_now_us(c->env) - c->round->go_us;
-    c->stats.averaged_us = err == HTH_OK ? took_us : c->stats.averaged_us;
-    hth_line_ends(&c->stats.averages, err, took_us);
+    hth_line_ends(&c->stats.averages, err, hth_now_us(c->env) - c->round->go_us);
     collab_drop_round(c);
 }
 

@@ -209,11 +209,6 @@ struct hth_rpc *hth_crew_rpc(struct hth_crew *crew, uint32_t i)
     return crew->members[i].rpc;
 }
 
-struct hth_averager *hth_crew_averager(struct hth_crew *crew, uint32_t i)
-{
-    return crew->members[i].avg.averager.ops != NULL ? &crew->members[i].avg.averager : NULL;
-}
-
 bool hth_crew_is_done(const struct hth_crew *crew, uint32_t i)
 {
     return crew->members[i].done;

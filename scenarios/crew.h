@@ -58,7 +58,6 @@ struct hth_node *hth_crew_node(struct hth_crew *crew, uint32_t i);
 /* NULL while that member is down. */
 struct hth_trainer *hth_crew_trainer(struct hth_crew *crew, uint32_t i);
 struct hth_roster *hth_crew_roster(struct hth_crew *crew, uint32_t i);
-struct hth_averager *hth_crew_averager(struct hth_crew *crew, uint32_t i);
 struct hth_rpc *hth_crew_rpc(struct hth_crew *crew, uint32_t i);
 /* Whether the member has made all its updates. */
 bool hth_crew_is_done(const struct hth_crew *crew, uint32_t i);

@@ -13,12 +13,9 @@
 #include "core/blob.h"
 #include "core/mem.h"
 #include "core/rng.h"
-#include "kernels/params.h"
 #include "scenarios/malice_int.h"
-#include "trainer/settings.h"
 #include "trainer/trainer_int.h"
 
-#define PARTS      3 /* of a state: parameters and the optimiser's two */
 #define META_BYTES 40
 /* Between two claims: a head that it fetched voids its batch. */
 #define CLAIM_US (100 * HTH_US_PER_MS)
@@ -188,29 +185,19 @@ static enum hth_err make(struct hth_malice_member *m)
     struct hth_settings settings;
     uint32_t span_count;
 
+    share.network = m->opts.place->network;
+    share.addr = m->opts.addr;
+    share.bandwidth = 0;
     share.roster = m->opts.avg->roster;
     share.reducer = m->opts.avg->reducer;
+    share.dht = m->opts.place->dht;
+    share.bootstrap = m->opts.bootstrap;
+    share.strangers = false;
     HTH_TRY(hth_model_new(t->backend, &t->model, &m->model));
     HTH_TRY(hth_share_spans(m->model, share.format, 1, &m->spans, &span_count));
     hth_settings_of(m->model, &t->optim, &share, &settings);
     hth_settings_set(share.roster, &settings, HTH_TICKET_PARAMS);
-    uint64_t count = hth_params_flat_len(hth_model_params(m->model));
-    m->collab_opts = (struct hth_collab_opts){
-        .network = m->opts.place->network,
-        .schema = hth_settings_schema(&settings, HTH_TICKET_GRADIENT),
-        .addr = m->opts.addr,
-        .count = count,
-        .state_bytes = PARTS * count * sizeof(float),
-        .spans = m->spans,
-        .span_count = span_count,
-        .target = share.target,
-        .shape = share.shape,
-        .eventual = !share.strict,
-        .bootstrap = m->opts.bootstrap,
-        .look_us = share.look_us,
-        .dht = m->opts.place->dht,
-        .reducer = share.reducer,
-    };
+    m->collab_opts = hth_share_collab(m->model, &settings, &share, m->spans, span_count);
     return join(m);
 }
 

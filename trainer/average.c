@@ -35,11 +35,6 @@ static size_t offer_bytes(const struct hth_trainer *t)
     return t->average.parts * flat_len(t) * sizeof(float);
 }
 
-uint64_t hth_share_schema(const struct hth_trainer *t, uint32_t ticket)
-{
-    return hth_settings_schema(&t->settings, ticket);
-}
-
 /* ---- offering -------------------------------------------------------------------------------- */
 
 static bool needs_since(const struct hth_trainer *t)
@@ -72,7 +67,7 @@ static void snapshot_done(struct hth_work *work, enum hth_err err)
         .values = a->values,
         .count = a->parts * flat_len(t),
         .weight = HTH_MIN(HTH_MAX(samples, 1.0), HTH_AVG_WEIGHT_MAX),
-        .schema = hth_share_schema(t, HTH_TICKET_PARAMS),
+        .schema = hth_settings_schema(&t->settings, HTH_TICKET_PARAMS),
         .spans = a->spans,
         .span_count = a->span_count,
     };
@@ -251,25 +246,26 @@ static void difference_done(struct hth_work *work, enum hth_err err)
     t->stats.share.norm = a->norm;
 }
 
-static void round_of_params(struct hth_trainer *t, const struct hth_avg_result *result)
+static void on_round(void *arg, const struct hth_avg_result *result)
 {
+    struct hth_trainer *t = arg;
     struct hth_average *a = &t->average;
 
+    if (t->freed)
+        return;
+    hth_share_tell_round(t->opts.share.roster, &result->round, t->stats.share.distance,
+                         t->stats.share.norm);
     a->out = false;
     if (a->discard || t->newcomer.boot == HTH_BOOT_APPLY) {
         a->discard = false;
         return;
     }
-    if (result->err != HTH_OK || result->average == NULL ||
-        result->average->size != offer_bytes(t) || result->values == NULL ||
-        result->values->size != offer_bytes(t) || a->mean != NULL) {
-        t->stats.rounds_failed++;
+    if (result->err != HTH_OK) {
         HTH_LOG(t->env, HTH_INFO, HTH_SUB_AVG,
                 "round for the parameters failed: %s; they stay as they are until the next round",
                 hth_avg_reason_text(result->reason));
         return;
     }
-    t->stats.rounds++;
     a->busy = true;
     a->mean = hth_blob_ref(result->average);
     a->values = hth_blob_ref(result->values);
@@ -277,17 +273,6 @@ static void round_of_params(struct hth_trainer *t, const struct hth_avg_result *
     a->apply.done = difference_done;
     a->apply.job.bytes_moved = 4.0 * (double)offer_bytes(t);
     hth_queue_push(&t->trunk, &a->apply);
-}
-
-static void on_round(void *arg, const struct hth_avg_result *result)
-{
-    struct hth_trainer *t = arg;
-
-    if (t->freed)
-        return;
-    hth_share_tell_round(t->opts.share.roster, &result->round, t->stats.share.distance,
-                         t->stats.share.norm);
-    round_of_params(t, result);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */

@@ -9,11 +9,8 @@
  * their own values of that share for one round.
  *
  * It follows the trainers. If they step by themselves, it takes part in each round of the
- * parameters. If they share batches by roll call (share.reducer), it is in their callers' lists
- * (collab/helper.h). If they share them without, it follows the median of their steps, offers when
- * the batch is about to be full (the gradients), and once more in steps whose parameters are
- * averaged. Trainers wait for it no longer than for a trainer: population, grid and quorum are
- * counted without it.
+ * parameters. If they share batches, it is in their callers' lists (collab/helper.h). Trainers wait
+ * for it no longer than for a trainer: population, grid and quorum are counted without it.
  *
  * Loop thread. Averager and roster are borrowed; the averager's mode and the roster's flags say
  * that this is a helper. The helper sets the averager's callback.
@@ -37,10 +34,10 @@ struct hth_helper_opts {
     struct hth_train_optim optim; /* of the run's trunk: it helps only trainers with this one */
     struct hth_share_opts share;  /* of the run, with the roster */
     struct hth_averager *averager;
-    struct hth_rpc *rpc; /* by roll call */
+    struct hth_rpc *rpc; /* of shared batches */
 };
 
-/* Errors: E_CONFIG (no roster, no averager), those of hth_model_new. */
+/* Errors: those of hth_model_new and of its parts. */
 enum hth_err hth_helper_new(struct hth_env *env, const struct hth_helper_opts *opts,
                             struct hth_helper **out) HTH_MUST;
 /* Leaves rounds that are under way. NULL is allowed. */

@@ -21,14 +21,9 @@
 
 static const enum hth_part part_of[] = {HTH_PART_VALUE, HTH_PART_STATE0, HTH_PART_STATE1};
 
-static uint32_t part_count(const struct hth_trainer *t)
-{
-    return 1 + HTH_MIN(hth_params_state_slots(t->model->params), 2u);
-}
-
 size_t hth_run_state_bytes(const struct hth_trainer *t)
 {
-    return part_count(t) * hth_params_flat_len(t->model->params) * sizeof(float);
+    return hth_share_parts(t->model, true) * hth_params_flat_len(t->model->params) * sizeof(float);
 }
 
 /* ---- giving ---------------------------------------------------------------------------------- */
@@ -39,7 +34,7 @@ static void copy_run(struct hth_work *work)
     struct hth_newcomer *n = &t->newcomer;
     size_t len = hth_params_flat_len(t->model->params);
 
-    for (uint32_t i = 0; i < part_count(t) && work->err == HTH_OK; i++)
+    for (uint32_t i = 0; i < hth_share_parts(t->model, true) && work->err == HTH_OK; i++)
         work->err = hth_params_export(t->model->exec, t->model->params, part_of[i], 0, len,
                                       (float *)n->given->data + i * len);
 }
@@ -78,7 +73,7 @@ void hth_run_state_meta(const struct hth_trainer *t, uint8_t out[HTH_RUN_STATE_M
 
     hth_writer_init(&w, out, HTH_RUN_STATE_META);
     hth_write_u32(&w, META_VERSION);
-    hth_write_u32(&w, part_count(t) - 1);
+    hth_write_u32(&w, hth_share_parts(t->model, true) - 1);
     hth_write_u64(&w, hth_params_flat_len(t->model->params));
     hth_write_u64(&w, t->stats.updates);
     hth_write_u64(&w, t->stats.samples);
@@ -129,7 +124,7 @@ enum hth_err hth_run_state_open(const struct hth_trainer *t, const uint8_t *meta
     HTH_TRY(in.err);
     if (version != META_VERSION)
         return HTH_E_VERSION;
-    if (hth_reader_left(&in) > 0 || states != part_count(t) - 1 ||
+    if (hth_reader_left(&in) > 0 || states != hth_share_parts(t->model, true) - 1 ||
         floats != hth_params_flat_len(t->model->params))
         return HTH_E_BAD_SHAPE;
     if (out->updates > HTH_AVG_STEP_MAX || out->steps > HTH_AVG_STEP_MAX ||
@@ -156,9 +151,9 @@ static enum hth_err replace(struct hth_trainer *t)
     const float *values = (const float *)n->values->data;
     size_t len = hth_params_flat_len(t->model->params);
 
-    for (uint32_t i = 0; i < part_count(t); i++)
+    for (uint32_t i = 0; i < hth_share_parts(t->model, true); i++)
         HTH_TRY(check_part(values + i * len, len, part_of[i]));
-    for (uint32_t i = 0; i < part_count(t); i++)
+    for (uint32_t i = 0; i < hth_share_parts(t->model, true); i++)
         HTH_TRY(hth_params_import(t->model->exec, t->model->params, part_of[i], 0, len,
                                   values + i * len));
     hth_params_set_steps(t->model->params, n->steps);
@@ -191,4 +186,16 @@ void hth_run_state_adopt(struct hth_trainer *t, hth_run_state_adopted_fn *adopte
     n->apply.done = adopt_done;
     n->apply.job.bytes_moved = 3.0 * (double)hth_run_state_bytes(t);
     hth_queue_push(&t->trunk, &n->apply);
+}
+
+void hth_run_state_taken(struct hth_trainer *t)
+{
+    const struct hth_newcomer *n = &t->newcomer;
+
+    t->stats.updates = n->updates;
+    t->stats.samples = n->samples;
+    t->stats.rows = n->samples * t->model->opts.seq_len;
+    t->stats.share.catch_ups++;
+    HTH_LOG(t->env, HTH_INFO, HTH_SUB_TRAIN, "goes on from step %llu of the run",
+            (unsigned long long)t->stats.updates);
 }

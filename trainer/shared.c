@@ -348,7 +348,6 @@ static void drop_batch(struct hth_trainer *t)
 {
     struct hth_batch *b = &t->batch;
 
-    t->stats.share.lost_samples += b->taken + b->samples;
     hth_blob_unref(b->mean);
     b->mean = NULL;
     b->taken = b->samples = 0;
@@ -358,18 +357,11 @@ static void drop_batch(struct hth_trainer *t)
 
 static void adopted(struct hth_trainer *t, enum hth_err err)
 {
-    struct hth_newcomer *n = &t->newcomer;
-
-    hth_blob_unref(n->values);
-    n->values = NULL;
+    hth_blob_unref(t->newcomer.values);
+    t->newcomer.values = NULL;
     if (err == HTH_OK) {
-        t->stats.updates = n->updates;
-        t->stats.samples = n->samples;
-        t->stats.rows = n->samples * t->model->opts.seq_len;
-        t->stats.share.catch_ups++;
+        hth_run_state_taken(t);
         drop_batch(t);
-        HTH_LOG(t->env, HTH_INFO, HTH_SUB_TRAIN, "goes on from step %llu of the run",
-                (unsigned long long)t->stats.updates);
     }
     hth_collab_adopted(t->collab, err);
     hth_shared_tell(t);
@@ -403,18 +395,6 @@ void hth_shared_pump(struct hth_trainer *t)
 }
 
 /* ---- life --------------------------------------------------------------------------------- */
-
-void hth_trainer_rounds(const struct hth_trainer *t, struct hth_averager_stats *out)
-{
-    struct hth_collab_stats stats;
-
-    if (t->collab == NULL) {
-        hth_averager_stats(&t->average.averager, out);
-    } else {
-        hth_collab_stats(t->collab, &stats);
-        *out = stats.averages;
-    }
-}
 
 /* A trainer that has taken all its steps, by its checkpoint, needs no others, and no state of
  * theirs. */
@@ -514,24 +494,8 @@ enum hth_err hth_shared_start(struct hth_trainer *t)
                                               .may_begin = on_may_begin,
                                               .fail = on_fail};
     const struct hth_share_opts *o = &t->opts.share;
-    struct hth_collab_opts opts = {.network = o->network,
-                                   .schema = hth_share_schema(t, HTH_TICKET_GRADIENT),
-                                   .addr = o->addr,
-                                   .bandwidth = o->bandwidth,
-                                   .life = hth_rng_u64(&t->rng),
-                                   .count = flat_len(t),
-                                   .state_bytes = hth_run_state_bytes(t),
-                                   .spans = t->average.spans,
-                                   .span_count = t->average.span_count,
-                                   .target = o->target,
-                                   .shape = o->shape,
-                                   .eventual = !o->strict,
-                                   .bootstrap = o->bootstrap,
-                                   .strangers = o->strangers,
-                                   .look_us = o->look_us,
-                                   .dht = o->dht,
-                                   .reducer = o->reducer,
-                                   .budget = t->opts.budget};
+    struct hth_collab_opts opts =
+        hth_share_collab(t->model, &t->settings, o, t->average.spans, t->average.span_count);
 
     if (o->mode != HTH_SHARE_BATCH)
         return HTH_OK;
@@ -539,6 +503,8 @@ enum hth_err hth_shared_start(struct hth_trainer *t)
         o->look_us < 0 || (o->step_samples_max > 0 && o->step_samples_max < t->opts.micro_batch))
         return HTH_E_CONFIG;
     HTH_TRY(make_batch(t));
+    opts.life = hth_rng_u64(&t->rng);
+    opts.budget = t->opts.budget;
     opts.far = t->batch.far;
     if (o->roster != NULL) {
         hth_settings_set(o->roster, &t->settings, HTH_TICKET_PARAMS);

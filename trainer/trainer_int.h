@@ -280,15 +280,12 @@ void hth_count_update(struct hth_trainer *t, uint64_t samples, double grad_norm,
 void hth_tell_update(struct hth_trainer *t);
 
 /* average.c */
-/* Kinds of what is averaged, for schemas. */
-enum { HTH_TICKET_PARAMS, HTH_TICKET_GRADIENT };
 enum hth_err hth_average_start(struct hth_trainer *t) HTH_MUST;
 void hth_average_clear(struct hth_trainer *t);
 /* The parameters were replaced: what is under way does not count. */
 void hth_average_renew(struct hth_trainer *t);
 /* After an update: offers the parameters when it is time. */
 void hth_average_offer(struct hth_trainer *t);
-uint64_t hth_share_schema(const struct hth_trainer *t, uint32_t ticket);
 
 /* shared.c: in mode BATCH. */
 /* Adds a flight's gradient to the sum, in a job; and the loop's part after that job. */
@@ -345,6 +342,8 @@ enum hth_err hth_run_state_open(const struct hth_trainer *t, const uint8_t *meta
 /* Puts `newcomer.values` into the model, in a job. E_NOT_FINITE and E_RANGE (squares below 0) leave
  * the model as it was; after another error the trainer ends. */
 void hth_run_state_adopt(struct hth_trainer *t, hth_run_state_adopted_fn *adopted);
+/* It stays: the trainer goes on from its position. */
+void hth_run_state_taken(struct hth_trainer *t);
 
 /* share.c */
 /* Publishes this trainer's progress in the roster. */
@@ -357,6 +356,11 @@ uint32_t hth_share_parts(const struct hth_model *model, bool states);
  * of 0: all fp32. Free with hth_free. */
 enum hth_err hth_share_spans(const struct hth_model *model, enum hth_quant_format format,
                              uint32_t parts, struct hth_avg_span **out, uint32_t *count) HTH_MUST;
+/* Options of a collaboration, or of its helper, on such averages; all but those of one process. */
+struct hth_collab_opts hth_share_collab(const struct hth_model *model,
+                                        const struct hth_settings *settings,
+                                        const struct hth_share_opts *share,
+                                        const struct hth_avg_span *spans, uint32_t span_count);
 /* Publishes in the roster, for people, how a round ended, how far this peer was from its average,
  * and the norm of that. The roster may be NULL. */
 void hth_share_tell_round(struct hth_roster *roster, const struct hth_avg_round_info *round,

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Helpers: they reduce with trainers, change no bit, and their absence or death costs little.
- * Clients take part without reducing.
  */
 #include "averaging/peer.h"
 #include "core/mem.h"
@@ -100,12 +99,11 @@ static uint64_t helped(uint32_t i)
 
 /* ---- the trainers ---------------------------------------------------------------------------- */
 
-static struct crew_scene *start(uint64_t seed, bool big, uint32_t trainers, uint32_t clients,
-                                const char *grid, enum hth_share_mode mode)
+static struct crew_scene *start(uint64_t seed, bool big, uint32_t trainers, const char *grid,
+                                enum hth_share_mode mode)
 {
     struct hth_crew_opts o = crew_opts(mode, trainers);
 
-    o.clients = clients;
     if (big) { /* a vector of several shares */
         o.trainer.micro_batch = 2;
         crew_use_lm(&o);
@@ -146,7 +144,7 @@ static uint64_t bytes_of(struct crew_scene *f)
 /* Bytes that the trainers send for a step. */
 static double bytes_a_step(uint64_t seed, uint32_t helpers)
 {
-    struct crew_scene *f = start(seed, true, 3, 0, NULL, HTH_SHARE_BATCH);
+    struct crew_scene *f = start(seed, true, 3, NULL, HTH_SHARE_BATCH);
 
     for (uint32_t i = 0; i < helpers; i++)
         add_helper(f, i);
@@ -179,19 +177,15 @@ TEST(the_death_of_a_helper_costs_a_round)
     static const enum hth_crash how[] = {HTH_CRASH_RESET, HTH_CRASH_SILENT};
 
     for (size_t k = 0; k < HTH_ARRAY_LEN(how); k++) {
-        struct crew_scene *f = start(5 + k, true, 3, 0, NULL, HTH_SHARE_BATCH);
-        struct hth_collab_stats stats;
-
+        struct crew_scene *f = start(5 + k, true, 3, NULL, HTH_SHARE_BATCH);
         add_helper(f, 0);
         hth_world_run_for(f->world, 6 * S);
         assert_true(helped(0) > 5);
-        do {
+        while (crew_stats(f, 0).share.run.phase != HTH_COLLAB_AVERAGES)
             hth_world_run_for(f->world, MS / 2);
-            hth_collab_stats(hth_trainer_collab(hth_crew_trainer(f->crew, 0)), &stats);
-        } while (stats.phase != HTH_COLLAB_AVERAGES);
         hth_node_crash(helping[0].node, how[k]);
         int64_t died = hth_world_now_us(f->world);
-        crew_scene_run(f, 0, stats.step + 2, 5 * S);
+        crew_scene_run(f, 0, step_of(f, 0) + 2, 5 * S);
         assert_true(hth_world_now_us(f->world) - died < (k == 0 ? 1200 : 2000) * MS);
         crew_same_after(f, 2 * S);
         hth_node_restart(helping[0].node);
@@ -205,7 +199,7 @@ TEST(the_death_of_a_helper_costs_a_round)
 /* It finds trainers that come later; and rests when it is told to. */
 TEST(a_helper_is_there_first)
 {
-    struct crew_scene *f = start(7, false, 0, 0, NULL, HTH_SHARE_BATCH);
+    struct crew_scene *f = start(7, false, 0, NULL, HTH_SHARE_BATCH);
 
     add_helper(f, 0);
     hth_world_run_for(f->world, 15 * S);
@@ -240,7 +234,7 @@ TEST(helpers_are_where_trainers_average)
 
     for (size_t k = 0; k < HTH_ARRAY_LEN(cases); k++) {
         struct crew_scene *f =
-            start(8 + k, false, cases[k].trainers, 0, cases[k].grid, cases[k].mode);
+            start(8 + k, false, cases[k].trainers, cases[k].grid, cases[k].mode);
 
         for (uint32_t i = 0; i < cases[k].helpers; i++)
             add_helper(f, i);
@@ -248,97 +242,11 @@ TEST(helpers_are_where_trainers_average)
         for (uint32_t i = 0; i < cases[k].helpers; i++)
             assert_in_range(helped(i), cases[k].least, cases[k].most);
         struct hth_train_stats stats = crew_stats(f, 0);
-        assert_true(stats.rounds_failed <= 2 && stats.share.run.averages.failed == 0);
+        assert_true(stats.share.run.averages.failed <=
+                    (cases[k].mode == HTH_SHARE_BATCH ? 0 : 2));
         assert_true(cases[k].trainers > 1 || stats.share.steps_shared == 0);
         if (cases[k].mode == HTH_SHARE_BATCH)
             crew_same_after(f, 0);
-        end(f);
-    }
-}
-
-TEST(bad_options_are_refused)
-{
-    struct crew_scene *f = start(34, false, 1, 0, NULL, HTH_SHARE_BATCH);
-    struct hth_helper_opts o = {.model = f->opts.trainer.model,
-                                .optim = f->opts.trainer.optim,
-                                .share = f->opts.trainer.share};
-    struct hth_helper *h;
-
-    hth_world_run_for(f->world, S);
-    assert_err(HTH_E_CONFIG, hth_helper_new(hth_node_env(hth_crew_node(f->crew, 0)), &o, &h));
-    assert_null(h);
-    hth_helper_free(h);
-    end(f);
-}
-
-/* ---- clients --------------------------------------------------------------------------------- */
-
-/* All that are up are in the last roll, and it knows the clients. */
-static void check_roll(struct crew_scene *f, uint32_t members, uint32_t clients)
-{
-    const struct hth_collab *c = NULL;
-    uint32_t known = 0;
-
-    for (uint32_t i = 0; i < hth_crew_count(f->crew) && c == NULL; i++)
-        if (hth_crew_trainer(f->crew, i) != NULL)
-            c = hth_trainer_collab(hth_crew_trainer(f->crew, i));
-    const struct hth_chain_link *link =
-        hth_chain_at(hth_collab_chain(c), hth_collab_choice(c)->tip);
-    for (uint32_t i = 0; i < link->count; i++) {
-        assert_true(link->roll[i].marks & HTH_ROLL_IN);
-        known += (link->roll[i].marks & HTH_ROLL_CLIENT) != 0;
-    }
-    assert_int_equal(link->count, members);
-    assert_int_equal(known, clients);
-}
-
-TEST(clients_are_members)
-{
-    static const struct {
-        uint32_t trainers, clients;
-    } cases[] = {{4, 2}, {4, 3}};
-
-    for (size_t k = 0; k < HTH_ARRAY_LEN(cases); k++) {
-        struct crew_scene *f =
-            start(20 + k, false, cases[k].trainers, cases[k].clients, NULL, HTH_SHARE_BATCH);
-
-        uint64_t step = crew_same_after(f, 15 * S);
-        assert_true(step > 20);
-        check_roll(f, cases[k].trainers, cases[k].clients);
-        /* A client that comes again is a newcomer. */
-        crew_crash(f, 0, k == 0 ? HTH_CRASH_RESET : HTH_CRASH_SILENT);
-        assert_true(crew_same_after(f, 5 * S) > step + 5);
-        crew_restart(f, 0);
-        assert_true(crew_same_after(f, 5 * S) > step + 10);
-        check_roll(f, cases[k].trainers, cases[k].clients);
-        end(f);
-    }
-}
-
-/* Clients can't meet alone: without the only one that is dialled they wait. They go on with it when
- * a cut ends; if it died, and is another one now, it takes them on. */
-TEST(clients_wait_for_one_that_is_dialled)
-{
-    enum { CUT, KILLED, SILENT };
-
-    for (int k = CUT; k <= SILENT; k++) {
-        struct crew_scene *f = start(30 + (uint64_t)k, false, 4, 3, NULL, HTH_SHARE_BATCH);
-        struct hth_node *node = hth_crew_node(f->crew, 3);
-        uint64_t step = crew_same_after(f, 12 * S);
-
-        if (k == CUT)
-            hth_node_set_side(node, 1);
-        else
-            hth_node_crash(node, k == KILLED ? HTH_CRASH_RESET : HTH_CRASH_SILENT);
-        hth_world_run_for(f->world, 20 * S);
-        for (uint32_t i = 0; i < 3; i++)
-            assert_in_range(step_of(f, i), step, step + 1);
-        if (k == CUT)
-            hth_world_heal(f->world);
-        else
-            hth_node_restart(node);
-        assert_true(crew_same_after(f, (k == CUT ? 15 : 25) * S) > step + 10);
-        check_roll(f, 4, 3);
         end(f);
     }
 }

@@ -208,7 +208,6 @@ TASK_TEST(rounds_shift_the_trunk)
     before = task_values(t)[3];
     task_end(f, t, HTH_OK);
     assert_int_equal(twin.offers, 3);
-    assert_int_equal(f->stats.rounds, 3);
     assert_close(task_values(t)[3], before + 3 * 0.25, 1e-6, 0);
     assert_close(f->stats.share.distance, 0.25 * sqrt((double)hth_params_flat_len(task_params(t))),
                  1e-6, 0);
@@ -230,7 +229,7 @@ TASK_TEST(averaged_second_moments_stay_positive)
     o.updates_max = 200;
     params = task_params(twin_make(&twin, f, o));
     task_end(f, twin.trainer, HTH_OK);
-    assert_int_equal(f->stats.rounds, 3);
+    assert_int_equal(twin.offers, 3);
     for (size_t i = 0; i < hth_params_flat_len(params); i++) {
         assert_true(hth_params_flat(params, HTH_PART_STATE1)[i] >= 0);
         moved += hth_params_flat(params, HTH_PART_STATE0)[i] < -0.1;

@@ -208,7 +208,7 @@ TEST(newcomer_adopts_the_state)
     hth_world_run_for(s->world, 30 * S);
     stats = crew_stats(s, late);
     assert_int_equal(stats.updates, 0);
-    assert_int_equal(stats.share.phase, HTH_SHARE_FETCHING);
+    assert_int_equal(stats.share.run.phase, HTH_COLLAB_FETCHES);
     hth_world_heal(s->world);
     while ((stats = crew_stats(s, late)).flights_landed == 0)
         hth_world_run_for(s->world, MS);
@@ -266,7 +266,7 @@ TEST(local_steps_stay_together)
             crew_to_the_end(s, 1000 * S);
             spread[averaged] = hth_crew_spread(s->crew);
             if (averaged) {
-                assert_true(s->stats[0].rounds >= 5);
+                assert_true(s->stats[0].share.run.averages.rounds >= 5);
                 assert_true(s->stats[0].share.distance > 0);
                 assert_true(s->stats[0].share.norm > s->stats[0].share.distance);
             }
@@ -292,8 +292,10 @@ TEST(parameters_are_averaged_every_h_updates)
     s = crew_scene_new(5, &o);
     crew_to_the_end(s, 500 * S);
     for (int i = 0; i < 4; i++) {
-        assert_in_range(s->stats[i].rounds, UPDATES / H - 3, UPDATES / H);
-        assert_int_equal(s->stats[i].rounds_failed, 0);
+        const struct hth_averager_stats *averages = &s->stats[i].share.run.averages;
+
+        assert_in_range(averages->rounds, UPDATES / H - 3, UPDATES / H);
+        assert_int_equal(averages->failed, 0);
     }
     crew_scene_free(s);
 }
@@ -315,8 +317,7 @@ static double bytes_of_round(bool shared, uint64_t *parameters)
     s = crew_scene_new(7, &o);
     for (int i = 0; i < 600 && stats.rounds == 0; i++) {
         hth_world_run_for(s->world, S / 10);
-        if (hth_crew_averager(s->crew, 0) != NULL)
-            hth_averager_stats(hth_crew_averager(s->crew, 0), &stats);
+        stats = crew_stats(s, 0).share.run.averages;
     }
     assert_ok(hth_crew_err(s->crew));
     assert_true(stats.rounds > 0);
