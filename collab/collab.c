@@ -58,11 +58,15 @@ static void ask(struct hth_collab *c)
     }
 }
 
-/* An answer may come inside the question: the timer passes it on. */
+/* An answer may come inside the question: where the roll call or an arrival asks for what can be
+ * refused, the timer passes that on. */
 void collab_ask(struct hth_collab *c, enum collab_ask what)
 {
     c->wanted[what] = true;
-    hth_timer_set(c->env, c->timer, 0);
+    if (what == ASK_ADOPT || what == ASK_TAKE)
+        hth_timer_set(c->env, c->timer, 0);
+    else
+        ask(c);
 }
 
 void collab_answered(struct hth_collab *c, enum collab_ask what)

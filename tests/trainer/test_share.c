@@ -299,38 +299,3 @@ TEST(parameters_are_averaged_every_h_updates)
     }
     crew_scene_free(s);
 }
-
-/* Bytes of one round of two trainers of a dense model, and the parameters of their trunks. */
-static double bytes_of_round(bool shared, uint64_t *parameters)
-{
-    struct hth_crew_opts o = crew_opts(HTH_SHARE_LOCAL, 2);
-    struct hth_averager_stats stats = {.rounds = 0};
-    struct crew_scene *s;
-
-    o.trainer.micro_batch = 4;
-    crew_use_lm(&o);
-    o.trainer.model.dense = o.trainer.model.tied = true;
-    o.trainer.model.layers = 6;
-    o.trainer.model.share = o.trainer.model.share_last = shared;
-    o.trainer.share.every = 5;
-    assert_ok(hth_model_count(&o.trainer.model, parameters));
-    s = crew_scene_new(7, &o);
-    for (int i = 0; i < 600 && stats.rounds == 0; i++) {
-        hth_world_run_for(s->world, S / 10);
-        stats = crew_stats(s, 0).share.run.averages;
-    }
-    assert_ok(hth_crew_err(s->crew));
-    assert_true(stats.rounds > 0);
-    crew_scene_free(s);
-    return (double)stats.last.bytes_out;
-}
-
-TEST(layers_that_share_weights_send_them_once)
-{
-    uint64_t alone, shared;
-    double bytes_alone = bytes_of_round(false, &alone),
-           bytes_shared = bytes_of_round(true, &shared);
-
-    assert_true(alone > 3 * shared);
-    assert_close(bytes_alone / bytes_shared, (double)alone / (double)shared, 0.02, 0);
-}
