@@ -8,6 +8,7 @@
 #include "kernels/params.h"
 #include "rpc/rpc.h"
 #include "scenarios/trunk.h"
+#include "trainer/helper.h"
 
 struct crew_member {
     struct hth_crew *crew;
@@ -15,7 +16,9 @@ struct crew_member {
     struct hth_node *node;
     struct hth_rpc *rpc;
     struct hth_avg_peer avg;
+    bool helps;
     struct hth_trainer *trainer;
+    struct hth_helper *helper;
     bool done;
 };
 
@@ -60,6 +63,8 @@ static void on_change(void *arg)
 
     if (m->trainer != NULL)
         hth_trainer_nudge(m->trainer);
+    if (m->helper != NULL)
+        hth_helper_nudge(m->helper);
 }
 
 static void on_lost(void *arg, const struct hth_peer_id *peer)
@@ -76,7 +81,9 @@ static enum hth_err make_averager(struct crew_member *m, struct hth_env *env, st
     struct hth_rpc_opts rpc = HTH_RPC_OPTS_INIT;
     struct hth_avg_peer_opts o = {.network = HTH_CREW_NETWORK,
                                   .addr = *addr,
-                                  .mode = addr->family != 0 ? HTH_AVG_TRAINER : HTH_AVG_CLIENT,
+                                  .mode = m->helps             ? HTH_AVG_HELPER
+                                          : addr->family != 0 ? HTH_AVG_TRAINER
+                                                              : HTH_AVG_CLIENT,
                                   .roster = m->crew->opts.roster,
                                   .reducer = m->crew->opts.reducer,
                                   .moshpit = m->crew->opts.moshpit,
@@ -91,6 +98,18 @@ static enum hth_err make_averager(struct crew_member *m, struct hth_env *env, st
     rpc.arg = &m->avg;
     HTH_TRY(hth_rpc_new(env, &rpc, &m->rpc));
     return hth_avg_peer_open(env, m->rpc, dht, &o, &m->avg);
+}
+
+static enum hth_err make_helper(struct crew_member *m, struct hth_env *env,
+                                const struct hth_trainer_opts *like)
+{
+    const struct hth_helper_opts o = {.model = like->model,
+                                      .optim = like->optim,
+                                      .share = like->share,
+                                      .averager = like->averager,
+                                      .rpc = like->rpc};
+
+    return hth_helper_new(env, &o, &m->helper);
 }
 
 static enum hth_err start(struct crew_member *m, struct hth_env *env, struct hth_dht *dht)
@@ -117,9 +136,13 @@ static enum hth_err start(struct crew_member *m, struct hth_env *env, struct hth
     trainer.on.arg = m;
     if (m->crew->opts.edit != NULL)
         m->crew->opts.edit(m->crew->opts.arg, m->index, &trainer);
-    HTH_TRY(hth_trainer_new(env, &trainer, &m->trainer));
+    if (m->helps)
+        HTH_TRY(make_helper(m, env, &trainer));
+    else
+        HTH_TRY(hth_trainer_new(env, &trainer, &m->trainer));
     hth_roster_speak(m->avg.roster);
-    hth_trainer_start(m->trainer);
+    if (!m->helps)
+        hth_trainer_start(m->trainer);
     return HTH_OK;
 }
 
@@ -128,7 +151,7 @@ static void boot(struct hth_env *env, struct hth_dht *dht, void *arg)
     struct crew_member *m = arg;
     enum hth_err err = start(m, env, dht);
 
-    m->done = false;
+    m->done = m->helps;
     if (m->crew->err == HTH_OK)
         m->crew->err = err;
 }
@@ -139,9 +162,11 @@ static void halt(struct hth_env *env, void *arg)
 
     (void)env;
     hth_trainer_free(m->trainer);
+    hth_helper_free(m->helper);
     hth_avg_peer_close(&m->avg);
     hth_rpc_free(m->rpc);
     m->trainer = NULL;
+    m->helper = NULL;
     m->rpc = NULL;
 }
 
@@ -161,6 +186,14 @@ uint32_t hth_crew_join(struct hth_crew *crew)
     snprintf(name, sizeof(name), "trainer%u", m->index);
     m->node = hth_world_node(crew->world, name, &o);
     return crew->count++;
+}
+
+uint32_t hth_crew_help(struct hth_crew *crew)
+{
+    uint32_t i = hth_crew_join(crew);
+
+    crew->members[i].helps = true;
+    return i;
 }
 
 struct hth_crew *hth_crew_new(struct hth_world *world, const struct hth_crew_opts *opts)
@@ -197,6 +230,11 @@ struct hth_node *hth_crew_node(struct hth_crew *crew, uint32_t i)
 struct hth_trainer *hth_crew_trainer(struct hth_crew *crew, uint32_t i)
 {
     return crew->members[i].trainer;
+}
+
+struct hth_helper *hth_crew_helper(struct hth_crew *crew, uint32_t i)
+{
+    return crew->members[i].helper;
 }
 
 struct hth_roster *hth_crew_roster(struct hth_crew *crew, uint32_t i)

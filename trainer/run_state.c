@@ -19,11 +19,21 @@
 
 #define META_VERSION 3
 
-static const enum hth_part part_of[] = {HTH_PART_VALUE, HTH_PART_STATE0, HTH_PART_STATE1};
+const enum hth_part hth_run_part[] = {HTH_PART_VALUE, HTH_PART_STATE0, HTH_PART_STATE1};
 
 size_t hth_run_state_bytes(const struct hth_trainer *t)
 {
-    return hth_share_parts(t->model, true) * hth_params_flat_len(t->model->params) * sizeof(float);
+    return hth_share_parts(t->model, true) * hth_trunk_floats(t) * sizeof(float);
+}
+
+enum hth_err hth_run_state_export(const struct hth_trainer *t, uint32_t parts, struct hth_blob *out)
+{
+    size_t n = hth_trunk_floats(t);
+
+    for (uint32_t i = 0; i < parts; i++)
+        HTH_TRY(hth_params_export(t->model->exec, t->model->params, hth_run_part[i], 0, n,
+                                  (float *)out->data + i * n));
+    return HTH_OK;
 }
 
 /* ---- giving ---------------------------------------------------------------------------------- */
@@ -31,12 +41,8 @@ size_t hth_run_state_bytes(const struct hth_trainer *t)
 static void copy_run(struct hth_work *work)
 {
     struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, newcomer.give);
-    struct hth_newcomer *n = &t->newcomer;
-    size_t len = hth_params_flat_len(t->model->params);
 
-    for (uint32_t i = 0; i < hth_share_parts(t->model, true) && work->err == HTH_OK; i++)
-        work->err = hth_params_export(t->model->exec, t->model->params, part_of[i], 0, len,
-                                      (float *)n->given->data + i * len);
+    work->err = hth_run_state_export(t, hth_share_parts(t->model, true), t->newcomer.given);
 }
 
 /* No update comes between the job and this function, so that the counters match the copy. */
@@ -74,7 +80,7 @@ void hth_run_state_meta(const struct hth_trainer *t, uint8_t out[HTH_RUN_STATE_M
     hth_writer_init(&w, out, HTH_RUN_STATE_META);
     hth_write_u32(&w, META_VERSION);
     hth_write_u32(&w, hth_share_parts(t->model, true) - 1);
-    hth_write_u64(&w, hth_params_flat_len(t->model->params));
+    hth_write_u64(&w, hth_trunk_floats(t));
     hth_write_u64(&w, t->stats.updates);
     hth_write_u64(&w, t->stats.samples);
     hth_write_u64(&w, hth_params_steps(t->model->params));
@@ -125,7 +131,7 @@ enum hth_err hth_run_state_open(const struct hth_trainer *t, const uint8_t *meta
     if (version != META_VERSION)
         return HTH_E_VERSION;
     if (hth_reader_left(&in) > 0 || states != hth_share_parts(t->model, true) - 1 ||
-        floats != hth_params_flat_len(t->model->params))
+        floats != hth_trunk_floats(t))
         return HTH_E_BAD_SHAPE;
     if (out->updates > HTH_AVG_STEP_MAX || out->steps > HTH_AVG_STEP_MAX ||
         out->samples > UINT64_MAX / 2)
@@ -149,12 +155,12 @@ static enum hth_err replace(struct hth_trainer *t)
 {
     struct hth_newcomer *n = &t->newcomer;
     const float *values = (const float *)n->values->data;
-    size_t len = hth_params_flat_len(t->model->params);
+    size_t len = hth_trunk_floats(t);
 
     for (uint32_t i = 0; i < hth_share_parts(t->model, true); i++)
-        HTH_TRY(check_part(values + i * len, len, part_of[i]));
+        HTH_TRY(check_part(values + i * len, len, hth_run_part[i]));
     for (uint32_t i = 0; i < hth_share_parts(t->model, true); i++)
-        HTH_TRY(hth_params_import(t->model->exec, t->model->params, part_of[i], 0, len,
+        HTH_TRY(hth_params_import(t->model->exec, t->model->params, hth_run_part[i], 0, len,
                                   values + i * len));
     hth_params_set_steps(t->model->params, n->steps);
     return HTH_OK;

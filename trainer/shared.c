@@ -28,16 +28,11 @@
 
 #define SPEED_FACTOR 0.1
 
-static size_t flat_len(const struct hth_trainer *t)
-{
-    return hth_params_flat_len(t->model->params);
-}
-
 /* ---- gathering ---------------------------------------------------------------------------- */
 
 enum hth_err hth_batch_add(struct hth_trainer *t, const float *grad, double *norm)
 {
-    size_t n = flat_len(t);
+    size_t n = hth_trunk_floats(t);
     float samples = (float)t->opts.micro_batch;
     double sum = 0;
 
@@ -164,7 +159,7 @@ static bool on_may_begin(void *arg)
 
 static size_t blocks_of(const struct hth_trainer *t)
 {
-    return (flat_len(t) + HTH_AVG_FAR_FLOATS - 1) / HTH_AVG_FAR_FLOATS;
+    return (hth_trunk_floats(t) + HTH_AVG_FAR_FLOATS - 1) / HTH_AVG_FAR_FLOATS;
 }
 
 /* A mean of honest gradients is not much larger than the largest that this trainer took lately. A
@@ -172,7 +167,7 @@ static size_t blocks_of(const struct hth_trainer *t)
 static void bound_means(struct hth_trainer *t, const float *mean)
 {
     struct hth_batch *b = &t->batch;
-    size_t n = flat_len(t), blocks = blocks_of(t);
+    size_t n = hth_trunk_floats(t), blocks = blocks_of(t);
     float *norm = b->norm[b->takes++ % HTH_AVG_CHANGES];
     double sum = 0;
 
@@ -202,7 +197,7 @@ static void take_run(struct hth_work *work)
     const float *before = b->mean != NULL ? (const float *)b->mean->data : NULL;
     float *mean = (float *)b->taking->data;
     float all = (float)(b->taken + b->samples);
-    size_t n = flat_len(t);
+    size_t n = hth_trunk_floats(t);
 
     for (size_t i = 0; i < n; i++)
         mean[i] = (b->sum[i] + (before != NULL ? (float)b->taken * before[i] : 0)) / all;
@@ -242,7 +237,7 @@ static void on_take(void *arg)
 {
     struct hth_trainer *t = arg;
     struct hth_batch *b = &t->batch;
-    size_t bytes = flat_len(t) * sizeof(float);
+    size_t bytes = hth_trunk_floats(t) * sizeof(float);
 
     if (b->samples == 0) {
         taken(t);
@@ -315,7 +310,7 @@ static void on_step(void *arg, struct hth_blob *mean, uint64_t samples,
 {
     struct hth_trainer *t = arg;
     struct hth_batch *b = &t->batch;
-    double floats = (double)flat_len(t);
+    double floats = (double)hth_trunk_floats(t);
 
     HTH_ASSERT(t->stats.updates + 1 == link->step);
     b->common = hth_blob_ref(mean);
@@ -351,7 +346,7 @@ static void drop_batch(struct hth_trainer *t)
     hth_blob_unref(b->mean);
     b->mean = NULL;
     b->taken = b->samples = 0;
-    memset(b->sum, 0, flat_len(t) * sizeof(float));
+    memset(b->sum, 0, hth_trunk_floats(t) * sizeof(float));
     b->landed_us = hth_now_us(t->env);
 }
 
@@ -410,7 +405,7 @@ bool hth_shared_is_ready(const struct hth_trainer *t)
 
 static enum hth_err make_batch(struct hth_trainer *t)
 {
-    size_t bytes = flat_len(t) * sizeof(float);
+    size_t bytes = hth_trunk_floats(t) * sizeof(float);
 
     t->batch.on = true;
     t->batch.sum = hth_try_aligned(bytes);

@@ -325,6 +325,15 @@ bool hth_trial_next(struct hth_trainer *t, struct hth_flight *f);
 void hth_trial_landed(struct hth_trainer *t, struct hth_flight *f, enum hth_err err);
 
 /* run_state.c */
+static inline size_t hth_trunk_floats(const struct hth_trainer *t)
+{
+    return hth_params_flat_len(t->model->params);
+}
+/* The parameters' values and the optimiser's states, in the order of states and averages. */
+extern const enum hth_part hth_run_part[3];
+/* Copies the first so many of them, in a job. */
+enum hth_err hth_run_state_export(const struct hth_trainer *t, uint32_t parts,
+                                  struct hth_blob *out) HTH_MUST;
 size_t hth_run_state_bytes(const struct hth_trainer *t);
 /* Copies the state in a job, one at a time: `copied` borrows it. Where there is no memory it is
  * called at once, with the error. */

@@ -86,10 +86,10 @@ static struct crew_scene *start(uint64_t seed, uint32_t members)
 
 static uint64_t steps_in_10_s(struct crew_scene *s)
 {
-    uint64_t before = s->stats[0].updates;
+    uint64_t before = crew_stats(s, 0).updates;
 
     hth_world_run_for(s->world, 10 * S);
-    return s->stats[0].updates - before;
+    return crew_stats(s, 0).updates - before;
 }
 
 TEST(forged_head_delays_neither_a_run_nor_a_newcomer)
@@ -105,7 +105,7 @@ TEST(forged_head_delays_neither_a_run_nor_a_newcomer)
             assert_true(10 * after >= 9 * before);
             late = hth_crew_join(s->crew);
             crew_scene_run(s, late, 1, 8 * S);
-            assert_true(s->stats[late].updates > 10);
+            assert_true(crew_stats(s, late).updates > 10);
             crew_same(s, S);
             crew_scene_free(s);
         }
@@ -123,7 +123,7 @@ TEST(liar_does_not_keep_a_trainer_from_beginning)
         hth_world_run_for(s->world, 30 * S);
         late = hth_crew_join(s->crew);
         hth_world_run_for(s->world, 60 * S);
-        assert_true(s->stats[late].updates > 10);
+        assert_true(crew_stats(s, late).updates > 10);
         crew_scene_free(s);
     }
 }

@@ -132,14 +132,14 @@ TEST(five_trainers_equal_one)
         struct parts *five = run_parts(2, cases[c].lamb, cases[c].grid, 5, batches);
         uint64_t own = 0;
 
-        assert_int_equal(one->scene->stats[0].share.steps_alone, STEPS);
+        assert_int_equal(crew_stats(one->scene, 0).share.steps_alone, STEPS);
         for (uint32_t i = 0; i < 5; i++) {
-            const struct hth_train_stats *stats = &five->scene->stats[i];
+            struct hth_train_stats stats = crew_stats(five->scene, i);
 
-            assert_int_equal(stats->share.steps_shared, STEPS);
-            assert_int_equal(stats->share.catch_ups, 0);
-            assert_int_equal(stats->samples, STEPS * 18);
-            own += stats->own_samples;
+            assert_int_equal(stats.share.steps_shared, STEPS);
+            assert_int_equal(stats.share.catch_ups, 0);
+            assert_int_equal(stats.samples, STEPS * 18);
+            own += stats.own_samples;
             check_close(five->first[i], one->first[0], one->floats, 1e-6);
             assert_memory_equal(five->first[i], five->first[0], one->floats * sizeof(float));
         }
@@ -168,7 +168,7 @@ TEST(time_left_is_estimated_from_the_run)
     o.trainer.updates_max = 200;
     s = crew_scene_new(43, &o);
     crew_scene_run(s, 0, 100, 120 * S);
-    double left_s = s->stats[0].eta_s;
+    double left_s = crew_stats(s, 0).eta_s;
     assert_close(left_s, (double)crew_to_the_end(s, 120 * S) / S, 0.15, 0);
     crew_scene_free(s);
 }
@@ -214,7 +214,7 @@ TEST(newcomer_adopts_the_state)
         hth_world_run_for(s->world, MS);
     assert_true(stats.flights_landed == 1 && stats.loss_ema == stats.loss);
     crew_to_the_end(s, 1000 * S);
-    stats = s->stats[late];
+    stats = crew_stats(s, late);
     assert_int_equal(stats.updates, 200);
     assert_true(stats.share.catch_ups >= 1 && stats.share.state_bytes > 0);
     assert_true(stats.share.first_step_us > 0);
@@ -242,8 +242,8 @@ TEST(bootstrap_overrides_waiting)
     hth_world_run_for(s->world, 10 * S);
     late = hth_crew_join(s->crew);
     hth_world_run_for(s->world, 2 * S);
-    assert_true(s->stats[late].updates > 0);
-    assert_int_equal(s->stats[late].share.catch_ups, 0);
+    assert_true(crew_stats(s, late).updates > 0);
+    assert_int_equal(crew_stats(s, late).share.catch_ups, 0);
     crew_scene_free(s);
 }
 
@@ -266,9 +266,9 @@ TEST(local_steps_stay_together)
             crew_to_the_end(s, 1000 * S);
             spread[averaged] = hth_crew_spread(s->crew);
             if (averaged) {
-                assert_true(s->stats[0].share.run.averages.rounds >= 5);
-                assert_true(s->stats[0].share.distance > 0);
-                assert_true(s->stats[0].share.norm > s->stats[0].share.distance);
+                assert_true(crew_stats(s, 0).share.run.averages.rounds >= 5);
+                assert_true(crew_stats(s, 0).share.distance > 0);
+                assert_true(crew_stats(s, 0).share.norm > crew_stats(s, 0).share.distance);
             }
             crew_scene_free(s);
         }
@@ -292,10 +292,10 @@ TEST(parameters_are_averaged_every_h_updates)
     s = crew_scene_new(5, &o);
     crew_to_the_end(s, 500 * S);
     for (int i = 0; i < 4; i++) {
-        const struct hth_averager_stats *averages = &s->stats[i].share.run.averages;
+        struct hth_averager_stats averages = crew_stats(s, i).share.run.averages;
 
-        assert_in_range(averages->rounds, UPDATES / H - 3, UPDATES / H);
-        assert_int_equal(averages->failed, 0);
+        assert_in_range(averages.rounds, UPDATES / H - 3, UPDATES / H);
+        assert_int_equal(averages.failed, 0);
     }
     crew_scene_free(s);
 }
