@@ -11,7 +11,7 @@
 #define BITS_PER_MBIT 1e6
 /* OpenDHT keeps superseded records for a while and hands them all to a newcomer, so they are
  * published no more often than this. */
-#define PUBLISH_LOCAL_US (2 * HTH_US_PER_S)
+#define PUBLISH_LOCAL_US (3 * HTH_US_PER_S)
 #define PUBLISH_BATCH_US (1 * HTH_US_PER_S)
 
 /* ---- life ---------------------------------------------------------------------------------- */

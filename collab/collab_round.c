@@ -36,14 +36,13 @@
 #define SILENCE_MAX_US (3 * HTH_US_PER_S)
 #define ANSWER_RTTS    4                     /* ... and so many round trips, ... */
 #define DIAL_US        HTH_US_PER_S          /* ... or this before the first */
-#define CLOSED_US      (100 * HTH_US_PER_MS) /* to be heard again after a connection was lost */
 #define TICK_US        (50 * HTH_US_PER_MS)
 
 /* A member as the leader of its line knows it. */
 struct round_row {
     bool known; /* what its cell brings */
     int64_t heard_us;
-    int64_t closed_us; /* its connection was lost; 0: it was not, or it was heard since */
+    bool closed; /* its connection was lost, and it was not heard since */
     struct hth_rpc_request *held; /* its last ROW; NULL: it was answered */
 };
 
@@ -314,9 +313,8 @@ static bool is_lost(const struct round_line *l, uint32_t k)
 {
     const struct round_row *row = &l->row[k];
     int64_t now = hth_now_us(l->round->collab->env);
-    bool closed = row->closed_us != 0 && now - row->closed_us >= CLOSED_US;
     return k != l->self && row->held == NULL &&
-           (closed || now - row->heard_us > patience_us(l, &peer_at(l, k)->id));
+           (row->closed || now - row->heard_us > patience_us(l, &peer_at(l, k)->id));
 }
 
 /* The first word of a cell counts, and a twin's does not. */
@@ -392,7 +390,7 @@ void collab_on_row(void *arg, struct hth_rpc_request *req)
     release(l, row); /* its older one */
     row->held = req;
     row->heard_us = hth_now_us(c->env);
-    row->closed_us = 0;
+    row->closed = false;
     if (l->begun || l->over) {
         release(l, row);
         return;
@@ -411,7 +409,7 @@ void collab_round_peer_lost(struct hth_collab *c, const struct hth_peer_id *peer
             if (!hth_peer_id_eq(&peer_at(l, k)->id, peer))
                 continue;
             release(l, &l->row[k]);
-            l->row[k].closed_us = hth_now_us(c->env);
+            l->row[k].closed = true;
         }
     }
 }
@@ -447,8 +445,7 @@ static void on_row_answer(void *arg, const struct hth_rpc_result *result)
     } else if (err == HTH_OK) {
         l->heard_us = now;
         send_row(l);
-    } else if (!again || (is_known(l) &&
-                          now - l->heard_us > (result->remote ? SILENCE_US : CLOSED_US))) {
+    } else if (!again || (is_known(l) && (!result->remote || now - l->heard_us > SILENCE_US))) {
         end_line(l, err, NULL);
     }
 }

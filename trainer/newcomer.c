@@ -113,7 +113,6 @@ static void fetch(struct hth_trainer *t);
 static void ready(struct hth_trainer *t)
 {
     t->newcomer.boot = HTH_BOOT_READY;
-    t->told_us = 0;
     if (t->opts.share.roster != NULL)
         hth_roster_set_flags(t->opts.share.roster, hth_roster_self(t->opts.share.roster)->flags &
                                                        ~HTH_ROSTER_BOOTSTRAPPING);

@@ -10,21 +10,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#define TELL_STEPS_US (3 * HTH_US_PER_S)
-
-/* Publishes the step of a trainer that steps by itself. No other trainer waits for it, so that
- * every TELL_STEPS_US is often enough. */
 void hth_share_tell(struct hth_trainer *t)
 {
-    struct hth_roster *r = t->opts.share.roster;
-    int64_t now = hth_now_us(t->env);
-
-    if (r == NULL)
-        return;
-    if (t->told_us != 0 && now - t->told_us < TELL_STEPS_US)
-        return;
-    t->told_us = now;
-    hth_roster_set_progress(r, t->stats.updates, 0, t->stats.samples_per_s);
+    if (t->opts.share.roster != NULL)
+        hth_roster_set_progress(t->opts.share.roster, t->stats.updates, 0, t->stats.samples_per_s);
 }
 
 uint32_t hth_share_parts(const struct hth_model *model, bool states)

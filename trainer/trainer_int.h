@@ -247,7 +247,6 @@ struct hth_trainer {
     struct hth_starved starved;
     struct hth_settings settings;
     int64_t started_us;
-    int64_t told_us; /* last time the roster heard of a step taken alone */
     struct hth_train_stats stats;
     struct hth_train_metrics metrics;
     double stale_sum, stale_count; /* of all updates; the histogram's last bucket is open */
@@ -355,7 +354,7 @@ void hth_run_state_adopt(struct hth_trainer *t, hth_run_state_adopted_fn *adopte
 void hth_run_state_taken(struct hth_trainer *t);
 
 /* share.c */
-/* Publishes this trainer's progress in the roster. */
+/* Publishes the progress of a trainer that steps by itself in the roster. */
 void hth_share_tell(struct hth_trainer *t);
 void hth_share_stats(const struct hth_trainer *t, struct hth_share_stats *out);
 /* Number of buffers in an offer of parameters: the values, and the optimiser's states if
