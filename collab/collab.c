@@ -593,26 +593,15 @@ static void yield(struct hth_collab *c, const struct hth_head_note *note,
         c->yields_us = hth_now_us(c->env) + 2 * c->opts.look_us;
 }
 
-/* A client that hears nobody who calls but itself: no record leads newcomers to its chain. */
-static bool is_hidden(const struct hth_collab *c)
-{
-    struct hth_ballot now = hth_choice_now(hth_roll_choice(c->roll));
-    uint32_t heard, voters;
-    bool callers = true;
-    if (c->held == HTH_LINK_NONE || c->opts.addr.family != 0)
-        return false;
-    (void)hth_roll_hears(c->roll, &heard, &voters, &callers);
-    return !callers || hth_choice_caller(c->chain, &now) == hth_roll_choice(c->roll)->me;
-}
-
-/* A trainer with more samples than the others have begins a chain: of the two, that one stays. */
+/* A trainer with more samples than the others have begins a chain: of the two, that one stays. A
+ * client tells those who look of its chain, as no record may lead there. */
 static void on_head(void *arg, const struct hth_head_note *note, const struct hth_peer_id *by)
 {
     struct hth_collab *c = arg;
     const struct hth_roll_peer holder = {.id = *by, .addr = note->addr};
     if (hth_head_is_none(&note->head)) {
         yield(c, note, by);
-        if (holder.addr.family != 0 && is_hidden(c))
+        if (holder.addr.family != 0 && c->opts.addr.family == 0 && c->held != HTH_LINK_NONE)
             hth_roll_greet(c->roll, &holder);
         return;
     }

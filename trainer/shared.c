@@ -293,11 +293,8 @@ static void step_done(struct hth_work *work, enum hth_err err)
         return;
     }
     t->stats.flights_not_finite += err != HTH_OK; /* nobody steps on it, and all count it as done */
-    t->stats.share.weight = b->weight;
-    hth_count_update(t, (uint64_t)llround(b->weight), b->grad_norm, b->lr);
+    hth_count_update(t, (uint64_t)t->stats.share.weight, b->grad_norm, b->lr);
     b->landed_us = hth_now_us(t->env);
-    t->stats.share.steps_alone += b->population == 1;
-    t->stats.share.steps_shared += b->population > 1;
     hth_collab_stepped(t->collab);
     tell_round(t);
     hth_shared_tell(t);
@@ -314,8 +311,9 @@ static void on_step(void *arg, struct hth_blob *mean, uint64_t samples,
 
     HTH_ASSERT(t->stats.updates + 1 == link->step);
     b->common = hth_blob_ref(mean);
-    b->population = link->count;
-    b->weight = (double)samples;
+    t->stats.share.weight = (double)samples;
+    t->stats.share.steps_alone += link->count == 1;
+    t->stats.share.steps_shared += link->count > 1;
     b->step.run = step_run;
     b->step.done = step_done;
     b->step.job.flops = 12 * floats;

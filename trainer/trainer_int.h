@@ -139,9 +139,7 @@ struct hth_batch {
     struct hth_blob *common; /* of all trainers */
     struct hth_blob *adopts; /* a state that is taken up once flights have landed */
     uint64_t taken;
-    uint64_t ahead;      /* samples that were taken last */
-    uint32_t population; /* of trainers, in the step's list */
-    double weight;       /* behind `common` */
+    uint64_t ahead; /* samples that were taken last */
     double grad_norm;
     float lr;
     /* speed while gathering: moving average of seconds per sample, bias corrected */
