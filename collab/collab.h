@@ -23,8 +23,9 @@
  * it lacks, as further steps, or by a state that it adopts. One that finds nobody begins a chain of
  * its own, and chains that meet become one: the one with more samples stays.
  *
- * At any time at most one of take, step, adopt and copy is asked of the trainer, and the next only
- * after its answer. They run in jobs of the trainer; an answer may come inside the call that asks.
+ * Of take, step and adopt one is asked of the trainer at a time, and a copy perhaps meanwhile. They
+ * run in jobs of the trainer, in the order in which they were asked. No answer comes inside the
+ * call that asks, but an error of adopt or copy may.
  *
  * Loop thread. Runs on the real and the simulated environment.
  */
@@ -64,8 +65,8 @@ struct hth_collab_ops {
                  const struct hth_chain_link *link);
     /* Copy the state: answer with hth_collab_copied. */
     void (*copy)(void *arg);
-    /* Continue with this state, whose meta is the trainer's; what was gathered is of no use. Answer
-     * with hth_collab_adopted. */
+    /* Continue with this state, whose meta is the trainer's; what was gathered is of no use. Valid
+     * until the return. Answer with hth_collab_adopted. */
     void (*adopt)(void *arg, const struct hth_state_result *state, const uint8_t *meta,
                   size_t meta_len);
     /* hth_collab_may_launch may say yes now. */

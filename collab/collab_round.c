@@ -548,14 +548,13 @@ void collab_on_average(void *arg, const struct hth_roll_group *group)
     c->round = r;
     c->stats.shape = r->cells.shape;
     hth_line_begins(&c->stats.averages, group);
-    collab_ask(c, ASK_TAKE);
+    c->ops.take(c->arg);
 }
 
 void hth_collab_taken(struct hth_collab *c, enum hth_err err, struct hth_blob *values,
                       uint64_t samples)
 {
     struct collab_round *r = c->round;
-    collab_answered(c, ASK_TAKE);
     if (r != NULL && err == HTH_OK && samples < r->group.peer[r->group.self].samples)
         err = HTH_E_STALE; /* a state was adopted since it was READY */
     if (r != NULL && err == HTH_OK)
@@ -575,9 +574,7 @@ void collab_on_tip(void *arg, uint32_t link, bool used)
         return; /* it was fetched */
     c->stats.forks += hth_chain_at(c->chain, link)->kind == HTH_LINK_FORK;
     collab_keep(c, link, c->made);
-    c->mean = c->made;
+    struct hth_blob *mean = c->made;
     c->made = NULL;
-    c->to = link;
-    c->by_arrive = false;
-    collab_ask(c, ASK_STEP);
+    collab_step(c, link, mean, false);
 }

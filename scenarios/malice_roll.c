@@ -22,7 +22,7 @@
 /* Of a round and of a step: alone on its own chain it would make any number of them in no time. */
 #define WORK_US (20 * HTH_US_PER_MS)
 
-enum asked { NOTHING, TAKE, STEP, COPY, ADOPT };
+enum asked { NOTHING, TAKE, STEP, ADOPT };
 
 struct hth_malice_member {
     struct hth_env *env;
@@ -34,6 +34,7 @@ struct hth_malice_member {
     struct hth_timer *timer;
     struct hth_rng rng;
     enum asked asked;
+    bool copies;           /* it was asked to, too */
     struct hth_blob *last; /* mean */
 };
 
@@ -63,6 +64,8 @@ static void answer_copy(struct hth_malice_member *m)
 {
     struct hth_blob *values = NULL;
     uint8_t meta[META_BYTES];
+
+    m->copies = false;
     enum hth_err err = hth_env_blob_new(m->env, m->collab_opts.state_bytes, NULL, &values);
 
     for (size_t i = 0; i < sizeof(meta); i++)
@@ -81,6 +84,8 @@ static void on_timer(void *arg)
     if (m->collab == NULL)
         return; /* it could not come again */
     m->asked = NOTHING;
+    if (m->copies)
+        answer_copy(m);
     switch (asked) {
     case NOTHING:
         break;
@@ -89,9 +94,6 @@ static void on_timer(void *arg)
         break;
     case STEP:
         hth_collab_stepped(m->collab);
-        break;
-    case COPY:
-        answer_copy(m);
         break;
     case ADOPT:
         hth_collab_adopted(m->collab, HTH_OK);
@@ -134,7 +136,11 @@ static void on_step(void *arg, struct hth_blob *mean, uint64_t samples,
 
 static void on_copy(void *arg)
 {
-    ask(arg, COPY);
+    struct hth_malice_member *m = arg;
+
+    m->copies = true;
+    if (m->asked == NOTHING)
+        ask(m, NOTHING);
 }
 
 static void on_adopt(void *arg, const struct hth_state_result *state, const uint8_t *meta,
@@ -171,6 +177,7 @@ static enum hth_err join(struct hth_malice_member *m)
                                               .may_begin = may_begin};
 
     m->asked = NOTHING;
+    m->copies = false;
     m->collab_opts.life = hth_rng_u64(&m->rng);
     HTH_TRY(hth_collab_new(m->env, m->opts.rpc, &m->collab_opts, &ops, m, &m->collab));
     tell(m);

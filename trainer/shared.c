@@ -195,25 +195,17 @@ static void take_run(struct hth_work *work)
     struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, batch.take);
     struct hth_batch *b = &t->batch;
     const float *before = b->mean != NULL ? (const float *)b->mean->data : NULL;
-    float *mean = (float *)b->taking->data;
     float all = (float)(b->taken + b->samples);
     size_t n = hth_trunk_floats(t);
 
+    if (b->taking == NULL || all == 0)
+        return;
+    float *mean = (float *)b->taking->data;
     for (size_t i = 0; i < n; i++)
         mean[i] = (b->sum[i] + (before != NULL ? (float)b->taken * before[i] : 0)) / all;
     memset(b->sum, 0, n * sizeof(float));
     if (b->far != NULL)
         bound_means(t, mean);
-}
-
-static void taken(struct hth_trainer *t)
-{
-    struct hth_batch *b = &t->batch;
-
-    b->ahead = b->taken;
-    b->landed_us = t->opts.share.delayed ? b->landed_us : 0; /* to wait is no measure of speed */
-    hth_collab_taken(t->collab, b->mean != NULL ? HTH_OK : HTH_E_STALE, b->mean, b->taken);
-    hth_trainer_pump_soon(t);
 }
 
 static void take_done(struct hth_work *work, enum hth_err err)
@@ -225,12 +217,19 @@ static void take_done(struct hth_work *work, enum hth_err err)
         hth_trainer_fatal(t, err);
         return;
     }
-    hth_blob_unref(b->mean);
-    b->mean = b->taking;
+    if (b->taking == NULL) {
+        hth_collab_taken(t->collab, HTH_E_NO_MEMORY, NULL, 0);
+        return;
+    }
+    hth_blob_unref(b->taken + b->samples > 0 ? b->mean : b->taking);
+    b->mean = b->taken + b->samples > 0 ? b->taking : NULL;
     b->taking = NULL;
     b->taken += b->samples;
     b->samples = 0;
-    taken(t);
+    b->ahead = b->taken;
+    b->landed_us = t->opts.share.delayed ? b->landed_us : 0; /* to wait is no measure of speed */
+    hth_collab_taken(t->collab, b->mean != NULL ? HTH_OK : HTH_E_STALE, b->mean, b->taken);
+    hth_trainer_pump_soon(t);
 }
 
 static void on_take(void *arg)
@@ -239,14 +238,8 @@ static void on_take(void *arg)
     struct hth_batch *b = &t->batch;
     size_t bytes = hth_trunk_floats(t) * sizeof(float);
 
-    if (b->samples == 0) {
-        taken(t);
-        return;
-    }
-    if (hth_env_blob_new(t->env, bytes, t->opts.budget, &b->taking) != HTH_OK) {
-        hth_collab_taken(t->collab, HTH_E_NO_MEMORY, NULL, 0);
-        return;
-    }
+    if (hth_env_blob_new(t->env, bytes, t->opts.budget, &b->taking) != HTH_OK)
+        b->taking = NULL;
     b->take.run = take_run;
     b->take.done = take_done;
     b->take.job.bytes_moved = 4.0 * (double)bytes;
