@@ -36,7 +36,6 @@ void collab_step(struct hth_collab *c, uint32_t link, struct hth_blob *mean, boo
 {
     const struct hth_chain_link *at = hth_chain_at(c->chain, link);
     c->steps = true;
-    c->mean = mean;
     c->to = link;
     c->by_arrive = by_arrive;
     c->ops.step(c->arg, mean, samples_of(at), at);
@@ -112,8 +111,6 @@ void hth_collab_stepped(struct hth_collab *c)
     HTH_ASSERT(c->steps);
     c->steps = false;
     hth_timer_set(c->env, c->timer, 0);
-    hth_blob_unref(c->mean);
-    c->mean = NULL;
     collab_holds(c, c->to);
     if (c->by_arrive)
         hth_arrive_stepped(c->arrive);
@@ -158,7 +155,7 @@ static void on_arrive_step(void *arg, uint32_t link, struct hth_blob *mean)
     struct hth_collab *c = arg;
     c->stats.means++;
     collab_keep(c, link, mean);
-    collab_step(c, link, hth_blob_ref(mean), true);
+    collab_step(c, link, mean, true);
 }
 
 static void on_arrive_adopt(void *arg, uint32_t link, const struct hth_state_result *state)
@@ -747,7 +744,6 @@ void hth_collab_free(struct hth_collab *c)
     collab_drop_round(c);
     if (c->digest != NULL)
         c->digest->collab = NULL;
-    hth_blob_unref(c->mean);
     hth_arrive_free(c->arrive);
     hth_means_free(c->means);
     hth_state_donor_free(c->donor);

@@ -59,7 +59,7 @@ struct hth_collab_ops {
     void (*take)(void *arg);
     /* The taken batch counts: it is used up. */
     void (*used)(void *arg);
-    /* Take the step of this link, on this mean of so many samples. Answer with
+    /* Take the step of this link, on this mean of so many samples, to be referenced. Answer with
      * hth_collab_stepped. */
     void (*step)(void *arg, struct hth_blob *mean, uint64_t samples,
                  const struct hth_chain_link *link);

@@ -44,7 +44,6 @@ struct hth_collab {
     uint32_t held;         /* the link whose state the trainer has, or HTH_LINK_NONE */
     uint32_t to;           /* the link that its step or its adopted state leads to */
     bool by_arrive;        /* which wants that; else a round does */
-    struct hth_blob *mean; /* of that step, until it has ended */
 
     /* Another head that the roll call wants, until the way there begins. */
     uint32_t goal; /* HTH_LINK_NONE: none waits */
@@ -78,7 +77,7 @@ struct hth_collab {
 };
 
 /* collab.c */
-/* The trainer steps on this mean, whose reference is taken over, to that link. */
+/* The trainer steps on this mean to that link. */
 void collab_step(struct hth_collab *c, uint32_t link, struct hth_blob *mean, bool by_arrive);
 /* The trainer holds the state of a link. */
 void collab_holds(struct hth_collab *c, uint32_t link);

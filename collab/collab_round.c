@@ -577,4 +577,5 @@ void collab_on_tip(void *arg, uint32_t link, bool used)
     struct hth_blob *mean = c->made;
     c->made = NULL;
     collab_step(c, link, mean, false);
+    hth_blob_unref(mean);
 }

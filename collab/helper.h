@@ -3,8 +3,8 @@
  * helper.h: a peer that holds no state of the run and reduces for its trainers.
  *
  * A helper asks one after the other of those who say that they call (heads.h), and is READY there,
- * with the flag HELPS. The caller holds that as it holds its members' READYs; its GO lists the helpers
- * behind the members, and is the answer. They reduce shares of the round's values by their
+ * with the flag HELPS. The caller holds that as it holds its members' READYs; its GO lists the
+ * helpers behind the members, and is the answer. They reduce shares of the round's values by their
  * bandwidth (line.h), so that the members' shares become smaller.
  *
  *     helper                             caller

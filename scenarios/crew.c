@@ -81,7 +81,7 @@ static enum hth_err make_averager(struct crew_member *m, struct hth_env *env, st
     struct hth_rpc_opts rpc = HTH_RPC_OPTS_INIT;
     struct hth_avg_peer_opts o = {.network = HTH_CREW_NETWORK,
                                   .addr = *addr,
-                                  .mode = m->helps             ? HTH_AVG_HELPER
+                                  .mode = m->helps            ? HTH_AVG_HELPER
                                           : addr->family != 0 ? HTH_AVG_TRAINER
                                                               : HTH_AVG_CLIENT,
                                   .roster = m->crew->opts.roster,

@@ -68,10 +68,10 @@ static void liar_comes(struct crew_scene *s, enum lie lie)
         assert_ok(hth_rpc_new(hth_node_env(node), &rpc, &liar.rpc));
         hth_rpc_serve(liar.rpc, HTH_ROLL_METHOD_LINKS, on_links, NULL);
     }
-    assert_ok(hth_heads_new(hth_node_env(node), hth_node_dht(node), "crew",
-                            hth_settings_schema(&hth_crew_trainer(s->crew, 0)->settings,
-                                                HTH_TICKET_GRADIENT),
-                            on_head, NULL, &liar.heads));
+    assert_ok(hth_heads_new(
+        hth_node_env(node), hth_node_dht(node), "crew",
+        hth_settings_schema(&hth_crew_trainer(s->crew, 0)->settings, HTH_TICKET_GRADIENT), on_head,
+        NULL, &liar.heads));
     hth_heads_say(liar.heads, &note);
 }
 

@@ -162,8 +162,7 @@ TEST(helpers_are_where_trainers_average)
         for (uint32_t i = 0; i < cases[k].helpers; i++)
             assert_in_range(helped(f, trainers + i), cases[k].least, cases[k].most);
         struct hth_train_stats stats = crew_stats(f, 0);
-        assert_true(stats.share.run.averages.failed <=
-                    (cases[k].mode == HTH_SHARE_BATCH ? 0 : 2));
+        assert_true(stats.share.run.averages.failed <= (cases[k].mode == HTH_SHARE_BATCH ? 0 : 2));
         assert_true(trainers > 1 || stats.share.steps_shared == 0);
         if (cases[k].mode == HTH_SHARE_BATCH)
             crew_same_after(f, 0);
