@@ -21,8 +21,6 @@ static void on_change(void *arg)
     struct hth_together *t = arg;
     if (t->trainer != NULL)
         hth_trainer_nudge(t->trainer);
-    if (t->helper != NULL)
-        hth_helper_nudge(t->helper);
 }
 
 static void on_lost(void *arg, const struct hth_peer_id *peer)

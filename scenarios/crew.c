@@ -63,8 +63,6 @@ static void on_change(void *arg)
 
     if (m->trainer != NULL)
         hth_trainer_nudge(m->trainer);
-    if (m->helper != NULL)
-        hth_helper_nudge(m->helper);
 }
 
 static void on_lost(void *arg, const struct hth_peer_id *peer)

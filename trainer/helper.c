@@ -80,7 +80,7 @@ enum hth_err hth_helper_new(struct hth_env *env, const struct hth_helper_opts *o
     h->roster = opts->share.roster;
     h->averager = opts->averager;
     h->share = opts->share;
-    HTH_GOTO(fail, hth_model_new(opts->backend, &opts->model, &h->model));
+    HTH_GOTO(fail, hth_model_new(NULL, &opts->model, &h->model));
     h->parts = hth_share_parts(h->model, h->share.states && h->share.mode == HTH_SHARE_LOCAL);
     HTH_GOTO(fail, hth_share_spans(h->model, h->share.format, h->parts, &h->spans, &h->span_count));
     hth_settings_of(h->model, &opts->optim, &h->share, &h->settings);
@@ -113,12 +113,6 @@ void hth_helper_free(struct hth_helper *h)
     hth_model_free(h->model);
     hth_free(h->spans);
     hth_free(h);
-}
-
-void hth_helper_nudge(struct hth_helper *h)
-{
-    if (h->roll == NULL)
-        hth_timer_set(h->env, h->timer, 0);
 }
 
 void hth_helper_quiesce(struct hth_helper *h)

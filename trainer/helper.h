@@ -24,13 +24,11 @@
 #include "trainer/share.h"
 #include "trainer/trainer.h"
 
-struct hth_backend;
 struct hth_helper;
 struct hth_rpc;
 
 struct hth_helper_opts {
-    const struct hth_backend *backend; /* NULL: the reference back end; computes nothing */
-    struct hth_model_opts model;       /* of the run: it gives the shapes of averages */
+    struct hth_model_opts model;  /* of the run: it gives the shapes of averages */
     struct hth_train_optim optim; /* of the run's trunk: it helps only trainers with this one */
     struct hth_share_opts share;  /* of the run, with the roster */
     struct hth_averager *averager;
@@ -42,8 +40,6 @@ enum hth_err hth_helper_new(struct hth_env *env, const struct hth_helper_opts *o
                             struct hth_helper **out) HTH_MUST;
 /* Leaves rounds that are under way. NULL is allowed. */
 void hth_helper_free(struct hth_helper *helper);
-/* Tells the helper that the roster has changed, so that it reads it at once. */
-void hth_helper_nudge(struct hth_helper *helper);
 
 /* Makes no further offers and lets those that are out end. Call it before the helper leaves. */
 void hth_helper_quiesce(struct hth_helper *helper);
