@@ -6,10 +6,9 @@
  * a job adds average - copy to the parameters as they are then. Adam's second moment stays >= 0.
  *
  * Nobody proves what others bring. So with `clip` a mean is refused that lies further from the copy
- * than HTH_FAR_CHANGES times the largest of the last HTH_AVG_CHANGES changes: how far this
- * trainer's own steps have moved its values since the mean before. Means are no change, so that no
- * series of them widens the bound, nor does a series of refused ones; only a trainer whose rounds
- * all failed may be far off.
+ * than HTH_FAR_CHANGES times the largest change of late: how far this trainer's own steps have moved
+ * its values since the mean before. Means are no change, so that no series of them widens the
+ * bound, nor does a series of refused ones; only a trainer whose rounds all failed may be far off.
  */
 #include <math.h>
 
@@ -42,8 +41,9 @@ static void snapshot_run(struct hth_work *work)
 
     work->err = hth_run_state_export(t, a->parts, a->values);
     for (uint32_t i = 0; i < a->parts && work->err == HTH_OK && a->since != NULL; i++)
-        a->change[i][a->changes % HTH_AVG_CHANGES] =
-            hth_reduce_distance(out + i * n, (const float *)a->since->data + i * n, n);
+        a->change[i] =
+            HTH_MAX(HTH_FAR_FADES * a->change[i],
+                    hth_reduce_distance(out + i * n, (const float *)a->since->data + i * n, n));
 }
 
 static void snapshot_done(struct hth_work *work, enum hth_err err)
@@ -66,7 +66,6 @@ static void snapshot_done(struct hth_work *work, enum hth_err err)
         a->values = NULL;
         return;
     }
-    a->changes += err == HTH_OK;
     if (err == HTH_OK)
         err = hth_averager_offer(&a->averager, &offer);
     if (err == HTH_OK) {
@@ -142,16 +141,10 @@ static bool is_far(const struct hth_trainer *t)
     const float *average = (const float *)a->mean->data, *copy = (const float *)a->values->data;
     size_t n = hth_trunk_floats(t);
 
-    for (uint32_t part = 0; t->opts.share.clip > 0 && part < a->parts; part++) {
-        double largest = 0;
-
-        for (uint32_t i = 0; i < HTH_MIN(a->changes, HTH_AVG_CHANGES); i++)
-            largest = HTH_MAX(largest, a->change[part][i]);
-        /* Not of a distance that is no number. */
+    for (uint32_t part = 0; t->opts.share.clip > 0 && part < a->parts; part++)
         if (!(hth_reduce_distance(average + part * n, copy + part * n, n) <=
-              HTH_FAR_CHANGES * largest))
+              HTH_FAR_CHANGES * a->change[part])) /* also if the distance is no number */
             return true;
-    }
     return false;
 }
 

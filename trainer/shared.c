@@ -166,27 +166,23 @@ static size_t blocks_of(const struct hth_trainer *t)
  * stretch that it rarely touches may have what is usual elsewhere. */
 static void bound_means(struct hth_trainer *t, const float *mean)
 {
-    struct hth_batch *b = &t->batch;
-    size_t n = hth_trunk_floats(t), blocks = blocks_of(t);
-    float *norm = b->norm[b->takes++ % HTH_AVG_CHANGES];
+    float *far = t->batch.far;
+    size_t n = hth_trunk_floats(t);
     double sum = 0;
 
-    for (size_t k = 0; k < blocks; k++) {
-        size_t first = k * HTH_AVG_FAR_FLOATS, count = HTH_MIN(n - first, HTH_AVG_FAR_FLOATS);
+    for (size_t first = 0; first < n; first += HTH_AVG_FAR_FLOATS) {
+        float *its = &far[first / HTH_AVG_FAR_FLOATS];
         double squares = 0;
 
-        for (size_t i = first; i < first + count; i++)
+        for (size_t i = first; i < HTH_MIN(n, first + HTH_AVG_FAR_FLOATS); i++)
             squares += (double)mean[i] * mean[i];
-        norm[k] = (float)sqrt(squares);
+        *its = HTH_MAX(HTH_FAR_FADES * *its, HTH_FAR_CHANGES * (float)sqrt(squares));
         sum += squares;
     }
-    for (size_t k = 0; k < blocks; k++) {
+    for (size_t k = 0; k < blocks_of(t); k++) {
         size_t count = HTH_MIN(n - k * HTH_AVG_FAR_FLOATS, HTH_AVG_FAR_FLOATS);
 
-        norm[k] = HTH_MAX(norm[k], (float)sqrt(sum * (double)count / (double)n));
-        b->far[k] = 0;
-        for (uint32_t i = 0; i < HTH_MIN(b->takes, HTH_AVG_CHANGES); i++)
-            b->far[k] = HTH_MAX(b->far[k], HTH_FAR_CHANGES * b->norm[i][k]);
+        far[k] = HTH_MAX(far[k], HTH_FAR_CHANGES * (float)sqrt(sum * (double)count / (double)n));
     }
 }
 
@@ -403,11 +399,8 @@ static enum hth_err make_batch(struct hth_trainer *t)
     if (t->batch.sum == NULL)
         return HTH_E_NO_MEMORY;
     memset(t->batch.sum, 0, bytes);
-    if (t->opts.share.clip > 0) {
+    if (t->opts.share.clip > 0)
         t->batch.far = hth_new_array(float, blocks_of(t));
-        for (uint32_t i = 0; i < HTH_AVG_CHANGES; i++)
-            t->batch.norm[i] = hth_new_array(float, blocks_of(t));
-    }
     return HTH_OK;
 }
 
@@ -419,8 +412,6 @@ void hth_batch_clear(struct hth_trainer *t)
     hth_blob_unref(t->batch.adopts);
     hth_aligned_free(t->batch.sum);
     hth_free(t->batch.far);
-    for (uint32_t i = 0; i < HTH_AVG_CHANGES; i++)
-        hth_free(t->batch.norm[i]);
 }
 
 static char *vote_path(const struct hth_trainer *t)

@@ -92,10 +92,10 @@ struct hth_ckpt {
     enum hth_err err;
 };
 
-/* A mean that is further from what a trainer brought than so many times the largest of its own last
- * changes is a lie. */
-#define HTH_AVG_CHANGES 32u
+/* A mean that is further from what a trainer brought than so many times the largest of its own
+ * changes is a lie. A change counts for less with each one after it. */
 #define HTH_FAR_CHANGES 8.0f
+#define HTH_FAR_FADES   0.97f
 
 /* Averaging of the parameters in the background. */
 struct hth_average {
@@ -116,8 +116,7 @@ struct hth_average {
     /* From these values the own change is measured: the mean that was taken last, or the first
      * snapshot. NULL: none yet. */
     struct hth_blob *since;
-    double change[3][HTH_AVG_CHANGES]; /* of each buffer; a ring */
-    uint32_t changes;                  /* ever */
+    double change[3]; /* of each buffer: the largest, faded */
     uint32_t refused_in_row, refused_max;
     bool refused;               /* the mean is too far off: by the job */
     struct hth_avg_span *spans; /* wire formats of the flat parameters; NULL: fp32 */
@@ -129,10 +128,8 @@ struct hth_batch {
     bool on;
     float *sum;       /* of gradients times samples; flat */
     uint64_t samples; /* in the sum */
-    /* Of each HTH_AVG_FAR_FLOATS of the gradient: norms of those taken last, a ring; and how far
-     * from it a mean may lie. NULL: anywhere. */
-    float *norm[HTH_AVG_CHANGES], *far;
-    uint32_t takes;
+    /* How far from each HTH_AVG_FAR_FLOATS of the gradient a mean may lie. NULL: anywhere. */
+    float *far;
     struct hth_work take, step;
     struct hth_blob *taking; /* the mean that is being made */
     struct hth_blob *mean;   /* this trainer's, of `taken` samples */
