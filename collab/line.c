@@ -144,6 +144,7 @@ void hth_line_begins(struct hth_averager_stats *s, const struct hth_roll_group *
     s->last = (struct hth_avg_round_info){.number = s->offers,
                                           .members = group->count + group->helpers,
                                           .group = group->id,
+                                          .reduce_us = s->last.reduce_us, /* until it ends */
                                           .weight_fraction = 1};
     for (uint32_t i = 0; i < HTH_MIN(s->last.members, (uint32_t)HTH_AVG_STATUS_MEMBERS); i++)
         s->last.member[i] =

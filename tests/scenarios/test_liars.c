@@ -59,12 +59,12 @@ struct outcome {
 
 static void count_rounds(const struct play *p, struct outcome *out)
 {
-    struct hth_averager_stats stats;
+    struct hth_train_stats stats;
 
     for (uint32_t i = 0; i < TRAINERS; i++) {
-        hth_trainer_rounds(fleet_trainer(p->fleet, i), &stats);
-        out->drops += stats.drops;
-        out->failed = HTH_MAX(out->failed, stats.failed);
+        hth_trainer_stats(fleet_trainer(p->fleet, i), &stats);
+        out->drops += stats.share.run.averages.drops;
+        out->failed = HTH_MAX(out->failed, stats.share.run.averages.failed);
     }
 }
 
@@ -127,14 +127,15 @@ static bool is_in_a_step(void *arg)
 {
     const struct play *p = arg;
     const struct hth_peer_id *id = &hth_node_env(hth_fleet_node(p->fleet, ATTACKER))->self;
-    struct hth_averager_stats stats = {.rounds = 0};
+    struct hth_train_stats stats = {.updates = 0};
+    const struct hth_averager_stats *averages = &stats.share.run.averages;
+    const struct hth_avg_round_info *last = &averages->last;
     struct hth_trainer *t = fleet_trainer(p->fleet, 0);
 
     if (t != NULL)
-        hth_trainer_rounds(t, &stats);
-    for (uint32_t i = 0; stats.rounds > 0 && stats.last.err == HTH_OK && i < stats.last.members;
-         i++)
-        if (hth_peer_id_eq(&stats.last.member[i], id))
+        hth_trainer_stats(t, &stats);
+    for (uint32_t i = 0; averages->rounds > 0 && last->err == HTH_OK && i < last->members; i++)
+        if (hth_peer_id_eq(&last->member[i], id))
             return true;
     return false;
 }
