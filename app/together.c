@@ -153,7 +153,6 @@ static json_t *round_json(const struct hth_avg_round_info *r)
     hth_json_real(o, "reduce_ms", (double)r->reduce_us / 1e3);
     hth_json_count(o, "bytes_out", r->bytes_out);
     hth_json_count(o, "bytes_in", r->bytes_in);
-    hth_json_real(o, "codec_error", r->codec_error);
     return o;
 }
 

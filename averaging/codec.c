@@ -225,39 +225,13 @@ static enum hth_err unpack(const struct hth_segment *s, const uint8_t *in, uint8
 
 /* ---- bytes --------------------------------------------------------------------------------- */
 
-static double sum_of_squares(const float *x, size_t count)
-{
-    double sum[4] = {0};
-    for (size_t i = 0; i < count; i++)
-        sum[i & 3] += (double)x[i] * (double)x[i];
-    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
-}
-
-static enum hth_err add_error(enum hth_quant_format format, const uint8_t *bytes, size_t len,
-                              const float *x, size_t count, struct hth_codec_error *error)
-{
-    float *rest = hth_try_block(count * sizeof(float));
-    if (rest == NULL)
-        return HTH_E_NO_MEMORY;
-    memcpy(rest, x, count * sizeof(float));
-    enum hth_err err = hth_quant_decode_add(format, bytes, len, count, -1.0f, rest);
-    if (err == HTH_OK) {
-        error->lost += sum_of_squares(rest, count);
-        error->was += sum_of_squares(x, count);
-    }
-    hth_block_free(rest, count * sizeof(float));
-    return err;
-}
-
 enum hth_err hth_codec_encode(struct hth_segment *segments, uint32_t count, const float *x,
-                              bool pack_it, uint8_t *out, struct hth_codec_error *error)
+                              bool pack_it, uint8_t *out)
 {
     for (uint32_t i = 0; i < count; i++) {
         struct hth_segment *s = &segments[i];
         size_t plain = hth_quant_bytes(s->format, s->count);
         HTH_TRY(hth_quant_encode(s->format, x, s->count, out));
-        if (error != NULL)
-            HTH_TRY(add_error(s->format, out, plain, x, s->count, error));
         size_t packed = pack_it ? pack(s->format, out, plain) : 0;
         s->packed = packed > 0;
         s->bytes = (uint32_t)(s->packed ? packed : plain);
@@ -267,9 +241,9 @@ enum hth_err hth_codec_encode(struct hth_segment *segments, uint32_t count, cons
     return HTH_OK;
 }
 
-/* One segment; y += alpha * values, or y = values when alpha is NULL. */
-static enum hth_err take_segment(const struct hth_segment *s, const uint8_t *in, const float *alpha,
-                                 float *y)
+/* One segment; y += alpha * values, or y = values. */
+static enum hth_err take_segment(const struct hth_segment *s, const uint8_t *in, bool add,
+                                 float alpha, float *y)
 {
     size_t plain = hth_quant_bytes(s->format, s->count);
     uint8_t *block = NULL;
@@ -281,8 +255,8 @@ static enum hth_err take_segment(const struct hth_segment *s, const uint8_t *in,
         HTH_GOTO(out, unpack(s, in, block, plain));
         in = block;
     }
-    if (alpha != NULL)
-        err = hth_quant_decode_add(s->format, in, plain, s->count, *alpha, y);
+    if (add)
+        err = hth_quant_decode_add(s->format, in, plain, s->count, alpha, y);
     else
         err = hth_quant_decode(s->format, in, plain, s->count, y);
 out:
@@ -291,41 +265,28 @@ out:
     return err;
 }
 
-static enum hth_err take(const struct hth_segment *segments, uint32_t count, const uint8_t *in,
-                         const float *alpha, float *y)
+enum hth_err hth_codec_add(const struct hth_segment *segments, uint32_t count, const uint8_t *in,
+                           float alpha, float *y)
 {
     for (uint32_t i = 0; i < count; i++) {
-        HTH_TRY(take_segment(&segments[i], in, alpha, y));
+        HTH_TRY(take_segment(&segments[i], in, true, alpha, y));
         in += segments[i].bytes;
         y += segments[i].count;
     }
     return HTH_OK;
 }
 
-enum hth_err hth_codec_add(const struct hth_segment *segments, uint32_t count, const uint8_t *in,
-                           float alpha, float *y)
-{
-    return take(segments, count, in, &alpha, y);
-}
-
 enum hth_err hth_codec_decode(const struct hth_segment *segments, uint32_t count, const uint8_t *in,
-                              float *y)
-{
-    return take(segments, count, in, NULL, y);
-}
-
-enum hth_err hth_codec_answer(const struct hth_segment *segments, uint32_t count, const uint8_t *in,
                               const float *own, float *y)
 {
-    static const float one = 1.0f;
     for (uint32_t i = 0; i < count; i++) {
         const struct hth_segment *s = &segments[i];
-        bool whole = s->format == HTH_QUANT_F32;
-        if (!whole)
+        bool add = own != NULL && s->format != HTH_QUANT_F32;
+        if (add)
             memcpy(y, own, s->count * sizeof(float));
-        HTH_TRY(take_segment(s, in, whole ? NULL : &one, y));
+        HTH_TRY(take_segment(s, in, add, 1, y));
         in += s->bytes;
-        own += s->count;
+        own += own != NULL ? s->count : 0;
         y += s->count;
     }
     return HTH_OK;

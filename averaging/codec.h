@@ -64,6 +64,11 @@ struct hth_segment {
     bool packed;
 };
 
+static inline struct hth_segment hth_segment_fp32(uint32_t count)
+{
+    return (struct hth_segment){HTH_QUANT_F32, count, count * (uint32_t)sizeof(float), false};
+}
+
 /* The segments of the floats first .. first + count, with their sizes unpacked. A segment of a
  * format whose blocks share a scale (int8, dynamic8) ends at the first multiple of the block in the
  * vector, unless it begins at one: so blocks lie at the same places however the vector is cut, and
@@ -87,25 +92,17 @@ bool hth_codec_packs(enum hth_quant_format format, double link_bytes_per_s);
 
 /* ---- bytes --------------------------------------------------------------------------------- */
 
-/* Sums of squares, of what was lost and of what was there: relative error = sqrt(lost / was). */
-struct hth_codec_error {
-    double lost, was;
-};
-
 /* Writes at most hth_codec_bytes bytes; `bytes` and `packed` of the segments are set. pack: try it.
- * error may be NULL; it is added to, and costs a decoding. Errors: E_NOT_FINITE, E_NO_MEMORY. */
+ * Errors: E_NOT_FINITE, E_NO_MEMORY. */
 enum hth_err hth_codec_encode(struct hth_segment *segments, uint32_t count, const float *x,
-                              bool pack, uint8_t *out, struct hth_codec_error *error) HTH_MUST;
+                              bool pack, uint8_t *out) HTH_MUST;
 /* y += alpha * what the bytes say. The segments were checked against `bytes`. After an error y is
  * partly changed. Errors: E_NOT_FINITE, E_MALFORMED (zstd), E_NO_MEMORY. */
 enum hth_err hth_codec_add(const struct hth_segment *segments, uint32_t count, const uint8_t *in,
                            float alpha, float *y) HTH_MUST;
-/* y = what the bytes say. The same errors. */
+/* y = what the bytes say. With `own`, of a reducer's answer: what that makes of one's own values;
+ * an fp32 segment is the mean itself, any other the mean minus what was sent. The same errors. */
 enum hth_err hth_codec_decode(const struct hth_segment *segments, uint32_t count, const uint8_t *in,
-                              float *y) HTH_MUST;
-/* What a reducer's answer makes of one's own values: an fp32 segment is the mean itself, y = it;
- * any other is the mean minus what was sent, y = own + it. The same errors. */
-enum hth_err hth_codec_answer(const struct hth_segment *segments, uint32_t count, const uint8_t *in,
                               const float *own, float *y) HTH_MUST;
 
 #endif

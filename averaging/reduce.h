@@ -37,8 +37,8 @@
  * reduce_watch.c says who is lost, silent or slow. Reducers give up on whoever is missing at 0.8 of
  * the round's time, so that the answers still come within it. A round always ends by its timeout.
  *
- * Parts of a round that has not begun here are held a while, bounded; one that has ended tells
- * who is late the mean for a while. Repeats are recognised by (group, sender, part).
+ * Parts of a round that has not begun here are held a while, bounded; those of one that has ended
+ * are refused, as are repeats, by (group, sender, part).
  *
  * Threads: the loop thread; arithmetic in jobs. No callback runs inside a call of its cause.
  * Ghost payloads work: only jobs look into blobs.
@@ -97,9 +97,8 @@ struct hth_reduce_member {
     X(NONE, "took part")                                                                           \
     X(LOST, "its connection was lost or could not be made")                                        \
     X(SILENT, "no sign of life")                                                                   \
-    X(SLOW, "it lives, but its parts did not come")                                                \
+    X(SLOW, "it lives, but its parts did not come in time")                                        \
     X(REFUSED, "it refused parts, or what it said makes no sense")                                 \
-    X(DEADLINE, "the round's time was over")                                                       \
     X(NOT_FINITE, "it sent NaN or infinity")                                                       \
     X(FAR, "what it calls the mean is further off than honest ones are")
 
@@ -131,7 +130,6 @@ struct hth_reduce_result {
     uint32_t parts_kept;          /* with local values */
     uint64_t bytes_out, bytes_in; /* of encoded values, requests and answers */
     int64_t took_us;              /* from start to now */
-    double encode_error;          /* relative, of a sample of own parts; 0 for fp32 */
 };
 
 typedef void hth_reduce_done_fn(void *arg, const struct hth_reduce_result *result);
@@ -174,7 +172,7 @@ void hth_reduce_cancel(struct hth_reduce_round *round);
 struct hth_reducer_stats {
     uint64_t parts_reduced;
     uint64_t bytes_in;
-    uint32_t rounds_now, early_now;
+    uint32_t rounds_now;
 };
 void hth_reducer_stats(const struct hth_reducer *reducer, struct hth_reducer_stats *out);
 

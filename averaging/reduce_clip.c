@@ -90,26 +90,13 @@ CLONES static void order(float *restrict low, float *restrict high)
     }
 }
 
-/* Batcher's merge exchange (Knuth, TAOCP 3, 5.2.2 M): the same exchanges whatever the values. */
+/* The least rows come first, in order, up to the lower median: the same exchanges whatever the
+ * values. */
 static void sort_columns(float *rows, uint32_t n)
 {
-    uint32_t top = 1;
-
-    while (2 * top < n)
-        top *= 2;
-    for (uint32_t p = top; p > 0; p /= 2) {
-        uint32_t r = 0, d = p;
-
-        for (uint32_t q = top;; q /= 2) {
-            for (uint32_t i = 0; i + d < n; i++)
-                if ((i & p) == r)
-                    order(rows + (size_t)i * TILE, rows + (size_t)(i + d) * TILE);
-            if (q == p)
-                break;
-            d = q - p;
-            r = p;
-        }
-    }
+    for (uint32_t k = 0; k <= (n - 1) / 2; k++)
+        for (uint32_t i = k + 1; i < n; i++)
+            order(rows + (size_t)k * TILE, rows + (size_t)i * TILE);
 }
 
 static void begin_at_the_median(struct clip *c, float *rows)

@@ -83,7 +83,6 @@ static enum hth_err cut(struct hth_reduce_round *r)
     HTH_TRY(share_out(r, total, units, &level));
     double slowest = slowest_line(r);
     r->pace = is_slow(slowest) ? HTH_MIN(1 / level, slowest) / (8 * sizeof(float)) : INFINITY;
-    r->reducers = hth_new_array(uint32_t, r->is.member_count);
     for (uint32_t i = 0; i < r->is.member_count; i++) {
         struct reduce_member_state *m = &r->members[i];
         m->first = first;
@@ -92,7 +91,6 @@ static enum hth_err cut(struct hth_reduce_round *r)
         first += m->floats;
         if (m->floats == 0)
             continue;
-        r->reducers[r->reducer_count++] = i;
         uint64_t aim = aim_of_part(m->floats, slowest);
         m->part_count = (uint32_t)((m->floats + aim - 1) / aim);
         r->part_count += m->part_count;
@@ -112,63 +110,42 @@ static void part_at(const struct reduce_member_state *m, uint32_t k, uint64_t *f
     *count = (uint32_t)(end - begin);
 }
 
-static void lay_out_sends(struct hth_reduce_round *r)
+static void lay_out(struct hth_reduce_round *r)
 {
-    uint32_t n = 0;
-    if (r->is.values == NULL)
-        return;
-    r->send_count = r->part_count - r->members[r->is.self].part_count;
-    r->sends = hth_new_array(struct reduce_sent, HTH_MAX(r->send_count, 1u));
+    const struct reduce_member_state *self = reduce_self(r);
+    r->parts = hth_new_array(struct reduce_part, r->part_count);
     for (uint32_t i = 0; i < r->is.member_count; i++) {
-        for (uint32_t k = 0; i != r->is.self && k < r->members[i].part_count; k++) {
-            struct reduce_sent *s = &r->sends[n++];
-            s->round = r;
-            s->to = i;
-            s->part = r->members[i].first_part + k;
-            s->waiting = true;
-            part_at(&r->members[i], k, &s->first, &s->count);
+        const struct reduce_member_state *m = &r->members[i];
+        for (uint32_t k = 0; k < m->part_count; k++) {
+            struct reduce_part *p = &r->parts[m->first_part + k];
+            *p = (struct reduce_part){.round = r, .to = i, .waiting = m != self};
+            part_at(m, k, &p->first, &p->count);
+            if (m != self)
+                continue;
+            p->from = hth_new_array(struct reduce_contribution, r->is.member_count);
+            for (uint32_t from = 0; from < r->is.member_count; from++)
+                p->from[from] = (struct reduce_contribution){.part = p, .member = from};
+            p->from[i].state = m->is.weight > 0 ? GIVE_HERE : GIVE_NONE;
         }
     }
-    r->sends_left = r->send_count;
+    r->owns_left = self->part_count;
+    r->sends_left = r->is.values != NULL ? r->part_count - self->part_count : 0;
 }
 
-static void lay_out_owns(struct hth_reduce_round *r)
+uint32_t round_segments(const struct reduce_part *part,
+                        struct hth_segment segments[HTH_AVG_SEGMENTS_MAX])
 {
-    const struct reduce_member_state *self = &r->members[r->is.self];
-    r->own_count = r->owns_left = self->part_count;
-    r->owns = hth_new_array(struct reduce_owned, HTH_MAX(r->own_count, 1u));
-    for (uint32_t k = 0; k < r->own_count; k++) {
-        struct reduce_owned *o = &r->owns[k];
-        o->round = r;
-        part_at(self, k, &o->first, &o->count);
-        o->from = hth_new_array(struct reduce_contribution, r->is.member_count);
-        for (uint32_t i = 0; i < r->is.member_count; i++) {
-            o->from[i].own = o;
-            o->from[i].member = i;
-        }
-        if (r->members[r->is.self].is.weight > 0)
-            o->from[r->is.self].state = GIVE_HERE;
-    }
-}
-
-uint32_t round_segments(const struct hth_reduce_round *r, uint64_t first, uint32_t count,
-                        struct hth_segment **out)
-{
-    struct hth_segment cut[HTH_AVG_SEGMENTS_MAX];
+    const struct hth_reduce_opts *o = &part->round->is;
     uint32_t n;
-    if (hth_codec_cut(r->is.spans, r->is.span_count, first, count, cut, &n) != HTH_OK) {
-        cut[0] = (struct hth_segment){HTH_QUANT_F32, count, count * (uint32_t)sizeof(float), false};
-        n = 1;
-    }
-    *out = hth_new_array(struct hth_segment, n);
-    memcpy(*out, cut, n * sizeof(*cut));
-    return n;
+    if (hth_codec_cut(o->spans, o->span_count, part->first, part->count, segments, &n) == HTH_OK)
+        return n;
+    segments[0] = hth_segment_fp32(part->count);
+    return 1;
 }
 
 enum hth_err round_cut(struct hth_reduce_round *r)
 {
     HTH_TRY(cut(r));
-    lay_out_sends(r);
-    lay_out_owns(r);
+    lay_out(r);
     return HTH_OK;
 }

@@ -66,40 +66,42 @@ enum hth_err hth_reduce_values(const struct sum_input *in, float *room, const fl
         *out = (const float *)(const void *)in->bytes;
         return HTH_OK;
     }
-    return hth_codec_decode(in->segments, in->segment_count, in->bytes, room);
+    return hth_codec_decode(in->segments, in->segment_count, in->bytes, NULL, room);
 }
 
-/* Leaves out the inputs that spoil the sum; *found: there are some. */
-static enum hth_err find_damaged(struct sum_input *in, uint32_t n, uint32_t count, bool *found)
+/* Leaves out the inputs that spoil the sum. */
+static enum hth_err leave_out(struct sum_input *in, uint32_t n, uint32_t count)
 {
     float *room = hth_try_block((size_t)count * sizeof(float));
-    *found = false;
     if (room == NULL)
         return HTH_E_NO_MEMORY;
     for (uint32_t i = 0; i < n; i++) {
         const float *values;
-        if (in[i].out ||
-            (hth_reduce_values(&in[i], room, &values) == HTH_OK && all_small(values, count)))
-            continue;
-        in[i].out = *found = true;
+        in[i].out = in[i].out || hth_reduce_values(&in[i], room, &values) != HTH_OK ||
+                    !all_small(values, count);
     }
     hth_block_free(room, (size_t)count * sizeof(float));
     return HTH_OK;
 }
 
-/* Plain inputs only: the sum is read and written once. */
-static enum hth_err add_plain(const struct sum_input *in, uint32_t n, double weight, float *mean,
-                              uint32_t count)
+/* Of plain inputs only, the sum is read and written once. */
+static enum hth_err add(const struct sum_input *in, uint32_t n, double weight, float *mean,
+                        uint32_t count, uint32_t block)
 {
-    for (uint32_t at = 0; at < count; at += BLOCK_FLOATS) {
-        size_t len = HTH_MIN(count - at, BLOCK_FLOATS);
+    for (uint32_t at = 0; at < count; at += block) {
+        size_t len = HTH_MIN(count - at, block);
         bool first = true;
         for (uint32_t i = 0; i < n; i++) {
-            if (in[i].out)
-                continue;
             const float *x = (const float *)(const void *)in[i].bytes + at;
             float alpha = (float)(in[i].weight / weight);
-            if (first)
+            if (in[i].out)
+                continue;
+            if (first && !is_plain(&in[i]))
+                memset(mean, 0, len * sizeof(float));
+            if (!is_plain(&in[i]))
+                HTH_TRY(
+                    hth_codec_add(in[i].segments, in[i].segment_count, in[i].bytes, alpha, mean));
+            else if (first)
                 scale_into(x, alpha, mean + at, len);
             else
                 scale_add(x, alpha, mean + at, len);
@@ -111,50 +113,24 @@ static enum hth_err add_plain(const struct sum_input *in, uint32_t n, double wei
     return HTH_OK;
 }
 
-static enum hth_err add_mixed(const struct sum_input *in, uint32_t n, double weight, float *mean,
-                              uint32_t count)
-{
-    memset(mean, 0, (size_t)count * sizeof(float));
-    for (uint32_t i = 0; i < n; i++) {
-        float alpha = (float)(in[i].weight / weight);
-        if (in[i].out)
-            continue;
-        if (is_plain(&in[i]))
-            scale_add((const float *)(const void *)in[i].bytes, alpha, mean, count);
-        else
-            HTH_TRY(hth_codec_add(in[i].segments, in[i].segment_count, in[i].bytes, alpha, mean));
-    }
-    return hth_reduce_is_finite(mean, count) ? HTH_OK : HTH_E_NOT_FINITE;
-}
-
-/* The weight of the inputs that are not left out; whether all of them are plain. */
-static double weight_of(const struct sum_input *in, uint32_t n, bool *plain)
-{
-    double weight = 0;
-    *plain = true;
-    for (uint32_t i = 0; i < n; i++) {
-        if (in[i].out)
-            continue;
-        weight += in[i].weight;
-        *plain = *plain && is_plain(&in[i]);
-    }
-    return weight;
-}
-
 enum hth_err hth_reduce_sum(struct sum_input *in, uint32_t n, float *mean, uint32_t count,
                             double *weight)
 {
-    bool plain, found = true;
-    /* Each turn leaves at least one more input out. */
-    while (found) {
-        *weight = weight_of(in, n, &plain);
+    for (int turn = 0; turn < 2; turn++) {
+        uint32_t block = HTH_MIN(BLOCK_FLOATS, count);
+        *weight = 0;
+        for (uint32_t i = 0; i < n; i++) {
+            if (in[i].out)
+                continue;
+            *weight += in[i].weight;
+            block = is_plain(&in[i]) ? block : count;
+        }
         if (!(*weight > 0))
             return HTH_OK;
-        enum hth_err err =
-            plain ? add_plain(in, n, *weight, mean, count) : add_mixed(in, n, *weight, mean, count);
+        enum hth_err err = add(in, n, *weight, mean, count, block);
         if (err == HTH_OK || err == HTH_E_NO_MEMORY)
             return err;
-        HTH_TRY(find_damaged(in, n, count, &found));
+        HTH_TRY(leave_out(in, n, count));
     }
     *weight = 0;
     return HTH_OK;
@@ -185,7 +161,7 @@ enum hth_err hth_reduce_answer(const struct sum_input *sent, const float *mean, 
         if (sent->segments[i].format == HTH_QUANT_F32)
             memcpy(rest + at, mean + at, sent->segments[i].count * sizeof(float));
     if (err == HTH_OK)
-        err = hth_codec_encode(sent->segments, sent->segment_count, rest, pack, bytes, NULL);
+        err = hth_codec_encode(sent->segments, sent->segment_count, rest, pack, bytes);
     hth_block_free(rest, size);
     return err;
 }

@@ -58,25 +58,12 @@ uint32_t hth_avg_bandwidth_bad(const double *bandwidth, uint32_t n);
  * Errors: as hth_avg_shares, and E_RANGE for `most`. */
 enum hth_err hth_avg_bound_claims(double *bandwidth, uint32_t n, double most) HTH_MUST;
 
-/* Whole elements: counts[i] in proportion to w[i], sum `total`, by the method of Hagenbach and
- * Bischoff: each gets the floor of its quota, and the rest goes one by one to the largest
- * w / (count + 1). Who would get fewer than `minimum` elements reduces nothing and leaves its share
- * to the others; if all would, the largest share takes everything.
+/* Whole elements: counts[i] in proportion to w[i], within one, sum `total`: shares end at the whole
+ * elements below where they would end. A member with less than `minimum` of the elements reduces
+ * nothing and leaves its share to the others; if all have, the largest share takes everything.
  * Errors: E_RANGE (n as above, a share not in [0, 1], their sum not 1 within 1e-6, total above
  * HTH_PARAMS_FLOATS_MAX). */
 enum hth_err hth_avg_split(const double *w, uint32_t n, uint64_t total, uint64_t minimum,
                            uint64_t *counts) HTH_MUST;
-
-/* What three ways of averaging a vector of `bits` would take, in seconds, by bandwidths in bit/s,
- * when nothing but the links counts. */
-struct hth_avg_times {
-    double allreduce_s; /* equal shares: 2 (n - 1) / n  S / min b */
-    double server_s;    /* one server, the fastest: (n - 1) S / max b */
-    double adaptive_s;  /* the shares above: S xi */
-};
-/* The minimum is taken over positive bandwidths; all three are infinite if there are none, and 0
- * for n = 1. Errors: as hth_avg_shares. */
-enum hth_err hth_avg_times(const double *bandwidth, uint32_t n, double bits,
-                           struct hth_avg_times *out) HTH_MUST;
 
 #endif

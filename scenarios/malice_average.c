@@ -207,10 +207,9 @@ static void answer(struct perjurer *p, struct hth_rpc_request *req, uint64_t see
             float x = hth_malice_made_up(seed + head.part, i);
             memcpy(out.blob->data + i * sizeof(x), &x, sizeof(x));
         }
-        reply.segments = &whole;
+        reply.segments[0] = whole;
         reply.segment_count = body.tensor_count = 1;
     }
-    hth_part_clear(&head);
     if (reply.weight == 0) { /* as an honest reducer answers that is a moment late */
         hth_rpc_refuse(req, HTH_E_BUSY, 20 * HTH_US_PER_MS, NULL);
         return;

@@ -103,7 +103,7 @@ static error_t parse_shares(int key, char *arg, struct argp_state *state)
 }
 
 static void print_shares(const struct shares *s, const double *w, double xi, const uint64_t *counts,
-                         const struct hth_avg_times *times)
+                         const double times[HTH_LINKS_WAYS])
 {
     if (!s->json) {
         printf("%10s %12s %14s\n", "Mbit/s", "share", "floats");
@@ -111,8 +111,8 @@ static void print_shares(const struct shares *s, const double *w, double xi, con
             printf("%10g %12.6f %14llu\n", s->bandwidth[i], w[i], (unsigned long long)counts[i]);
         printf("xi %.6f; a vector of %llu floats takes %.3f s; with equal shares %.3f s, over one "
                "server %.3f s\n",
-               xi, (unsigned long long)s->elements, times->adaptive_s, times->allreduce_s,
-               times->server_s);
+               xi, (unsigned long long)s->elements, times[HTH_LINKS_ADAPTIVE],
+               times[HTH_LINKS_ALLREDUCE], times[HTH_LINKS_SERVER]);
         return;
     }
     putchar('{');
@@ -125,18 +125,18 @@ static void print_shares(const struct shares *s, const double *w, double xi, con
     for (uint32_t i = 0; i < s->count; i++)
         printf("%s%llu", i > 0 ? "," : "", (unsigned long long)counts[i]);
     printf("],");
-    hth_sim_json_number(stdout, "allreduce_s", times->allreduce_s);
+    hth_sim_json_number(stdout, "allreduce_s", times[HTH_LINKS_ALLREDUCE]);
     putchar(',');
-    hth_sim_json_number(stdout, "server_s", times->server_s);
+    hth_sim_json_number(stdout, "server_s", times[HTH_LINKS_SERVER]);
     putchar(',');
-    hth_sim_json_number(stdout, "adaptive_s", times->adaptive_s);
+    hth_sim_json_number(stdout, "adaptive_s", times[HTH_LINKS_ADAPTIVE]);
     puts("}");
 }
 
 /* Round shares to whole floats, with none for a peer below the minimum. The slowest peer with these
  * shares decides the time (averaging/shares.h). */
 static void round_shares(const struct shares *s, const uint64_t *counts, double *w, double *xi,
-                         struct hth_avg_times *times)
+                         double times[HTH_LINKS_WAYS])
 {
     *xi = 0;
     for (uint32_t i = 0; i < s->count; i++) {
@@ -144,7 +144,7 @@ static void round_shares(const struct shares *s, const uint64_t *counts, double 
         if (s->bandwidth[i] > 0 && s->count > 1)
             *xi = fmax(*xi, (1 + (s->count - 2.0) * w[i]) / s->bandwidth[i]);
     }
-    times->adaptive_s = *xi * (double)s->elements * FLOAT_MBIT;
+    times[HTH_LINKS_ADAPTIVE] = *xi * (double)s->elements * FLOAT_MBIT;
 }
 
 int hth_sim_shares_verb(int argc, char **argv)
@@ -159,7 +159,7 @@ int hth_sim_shares_verb(int argc, char **argv)
     struct shares s = {.elements = 17700000};
     double w[HTH_AVG_MEMBERS_MAX], xi;
     uint64_t counts[HTH_AVG_MEMBERS_MAX];
-    struct hth_avg_times times;
+    double times[HTH_LINKS_WAYS];
     if (argp_parse(&argp, argc, argv, 0, NULL, &s) != 0)
         return HTH_EXIT_USAGE;
     /* Both sides are in megabits, so the times are in seconds. */
@@ -167,11 +167,11 @@ int hth_sim_shares_verb(int argc, char **argv)
     if (err == HTH_OK)
         err = hth_avg_split(w, s.count, s.elements, s.minimum, counts);
     if (err == HTH_OK)
-        err = hth_avg_times(s.bandwidth, s.count, (double)s.elements * FLOAT_MBIT, &times);
+        err = hth_links_times(s.bandwidth, s.count, (double)s.elements * FLOAT_MBIT, times);
     if (err == HTH_OK && s.minimum > 0)
-        round_shares(&s, counts, w, &xi, &times);
+        round_shares(&s, counts, w, &xi, times);
     if (err == HTH_OK)
-        print_shares(&s, w, xi, counts, &times);
+        print_shares(&s, w, xi, counts, times);
     else
         hth_cli_say_error("sim shares: %s", hth_err_text(err));
     return hth_exit_of(err);
