@@ -14,6 +14,8 @@
 /* Segments of 7 + 6 + 6 bytes with their heads, and the rest. */
 #define HTH_PART_BYTES_MAX (HTH_AVG_SEGMENTS_MAX * 24 + HTH_AVG_MEMBERS_MAX * 2 + 128)
 
+#define HTH_PART_NONE      UINT32_MAX /* asks: a round that is known has no such part */
+
 struct hth_part_head {
     struct hth_hash group;
     uint32_t part;

@@ -303,6 +303,8 @@ static void on_request(void *arg, struct hth_rpc_request *req)
         take_part(r, req, &head, bytes > 0 ? tensor->blob : NULL, bytes > 0 ? tensor->offset : 0);
     else if (has_ended(red, &head.group))
         hth_rpc_refuse(req, HTH_E_EXPIRED, 0, "this round has ended here");
+    else if (head.part == HTH_PART_NONE)
+        hth_rpc_refuse(req, HTH_E_NOT_FOUND, 0, "this round has not begun here");
     else
         early_hold(red, req, &head);
 }

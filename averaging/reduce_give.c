@@ -401,4 +401,9 @@ void give_end(struct hth_reduce_round *r)
             hth_rpc_cancel(r->parts[i].call);
         r->parts[i].call = NULL;
     }
+    for (uint32_t i = 0; i < r->is.member_count; i++) {
+        if (r->members[i].ask != NULL)
+            hth_rpc_cancel(r->members[i].ask);
+        r->members[i].ask = NULL;
+    }
 }

@@ -96,6 +96,8 @@ struct reduce_member_state {
     int64_t held_us;      /* that others wait for its parts */
     uint64_t came_bytes;  /* over its connections before the round */
     uint64_t moved_bytes; /* over them when that was last progress */
+    bool knows;           /* it knows the round */
+    struct hth_rpc_call *ask;
 };
 
 struct hth_reduce_round {

@@ -8,6 +8,8 @@
  *   silent   not a byte came from it for silence_us and two round trips; while a connection to it
  *            is being made, as long again as until the first of the others was heard (at most
  *            DIAL_US), and four round trips to who is farthest
+ *   absent   no part and no answer of it came in silence_us and two round trips, and asked it says
+ *            that it does not know the round
  *   closed   as a reducer: for PUT_OFF_US it had no room for any part
  *   stranger it has done nothing yet (reduce.h), and fewer than MOVED_BYTES came in STRANGER_US and
  *            two round trips: that is a line of 1 Mbit/s, and words that are repeated each round
@@ -18,10 +20,10 @@
  *            pace of its parts so far it needs more than SLOW times as long as they would need at
  *            their best pace, and more than patience_us
  *
- * Stranger, idle and behind are called slow. Every member speaks to all others ten times a second,
- * though it owes them nothing yet: a question would wait behind parts on a slow line, at both ends.
- * On a line that is full the round trip grows with what waits in it, and the limits with the round
- * trip; and with the time that this process did not run.
+ * Absent, stranger, idle and behind are called slow. Every member speaks to all others ten times a
+ * second, though it owes them nothing yet: a question would wait behind parts on a slow line, at
+ * both ends. On a line that is full the round trip grows with what waits in it, and the limits with
+ * the round trip; and with the time that this process did not run.
  *
  * A line of a fifth is waited for, one of a tenth not; where many are slow nobody is behind, until
  * the round's time is over.
@@ -135,6 +137,35 @@ static void listen_to(struct hth_reduce_round *r, struct reduce_member_state *m,
     }
 }
 
+/* ---- asking -------------------------------------------------------------------------------- */
+
+static void on_asked(void *arg, const struct hth_rpc_result *result)
+{
+    struct reduce_member_state *m = arg;
+    struct hth_reduce_round *r = m->round;
+    uint32_t i = (uint32_t)(m - r->members);
+    m->ask = NULL;
+    m->knows = result->remote && result->err == HTH_E_RANGE;
+    if (result->remote && result->err == HTH_E_EXPIRED) /* its answers still come */
+        drop_sender(r, i, HTH_REDUCE_DROP_SLOW);
+    else if (result->remote && !m->knows && result->err != HTH_E_BUSY)
+        watch_drop(r, i, HTH_REDUCE_DROP_SLOW);
+    round_check(r);
+}
+
+/* Whether it knows the round: a part that there is not is out of its range then. */
+static void ask(struct hth_reduce_round *r, struct reduce_member_state *m)
+{
+    uint8_t payload[HTH_PART_BYTES_MAX];
+    struct hth_part_head part = {.group = r->is.group, .part = HTH_PART_NONE};
+    struct hth_rpc_target target = {m->is.id, m->is.addr};
+    struct hth_rpc_call_opts opts = {.method = HTH_REDUCE_METHOD,
+                                     .body = {payload, hth_part_pack(&part, payload), NULL, 0},
+                                     .timeout_us = r->end_us - r->start_us};
+    if (hth_rpc_call(r->reducer->rpc, &target, &opts, on_asked, m, &m->ask) != HTH_OK)
+        m->ask = NULL;
+}
+
 /* ---- by itself ----------------------------------------------------------------------------- */
 
 static void judge(struct hth_reduce_round *r, uint32_t i, const struct hth_rpc_peer_info *info,
@@ -156,6 +187,9 @@ static void judge(struct hth_reduce_round *r, uint32_t i, const struct hth_rpc_p
         watch_drop(r, i, HTH_REDUCE_DROP_SILENT);
     if (m->put_off_us != 0 && now - m->put_off_us >= PUT_OFF_US + late_us)
         give_fail(r, i, HTH_REDUCE_DROP_REFUSED);
+    bool waits = due_as_sender(r, i) ? m->got == 0 : m->settled == 0;
+    if (waits && !m->knows && m->ask == NULL && now - m->here_us >= o->silence_us + turn_us)
+        ask(r, m);
     bool begins = m->got > 0 || info->came_bytes - m->came_bytes >= MOVED_BYTES;
     if (m->is.stranger && !begins && now - m->here_us >= STRANGER_US + turn_us + late_us)
         drop_sender(r, i, HTH_REDUCE_DROP_SLOW);
