@@ -48,7 +48,6 @@ enum hth_err hth_together_open(struct hth_together *t, struct hth_peer *peer,
     o.roster.publish_min_us = run->mode == HTH_RUN_BATCH ? PUBLISH_BATCH_US : PUBLISH_LOCAL_US;
     if (run->grid != NULL)
         HTH_TRY(hth_avg_shape_parse(run->grid, &o.roster.shape));
-    o.reducer.link_bytes_per_s = up_mbit * BITS_PER_MBIT / 8;
     o.reducer.clip = run->clip;
     o.moshpit.share_max = run->share_max;
     o.on_change = on_change;

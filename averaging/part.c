@@ -22,7 +22,6 @@ static void fill(struct segment_list *to, const struct hth_segment *from, uint32
         hth__reduce__segment__init(&to->item[i]);
         to->item[i].format = from[i].format;
         to->item[i].floats = from[i].count;
-        to->item[i].packed = from[i].packed ? from[i].bytes : 0;
         to->list[i] = &to->item[i];
     }
 }
@@ -79,8 +78,6 @@ static enum hth_err take_segments(Hth__Reduce__Segment *const *from, size_t coun
         struct hth_segment *s = &out[i];
         s->format = (enum hth_quant_format)HTH_MIN(from[i]->format, 255u);
         s->count = from[i]->floats;
-        s->packed = from[i]->packed > 0;
-        s->bytes = s->packed ? from[i]->packed : (uint32_t)hth_quant_bytes(s->format, s->count);
         floats += s->count;
     }
     return hth_codec_check(out, (uint32_t)count, floats, bytes);

@@ -410,7 +410,7 @@ enum hth_err hth_reduce_start(struct hth_reducer *red, const struct hth_reduce_o
 
 static bool opts_ok(const struct hth_reducer_opts *o)
 {
-    return o->silence_us > 0 && o->patience_us > 0 && o->link_bytes_per_s >= 0 &&
+    return o->silence_us > 0 && o->patience_us > 0 &&
            (o->clip == 0 || (o->clip >= 1 && isfinite(o->clip)));
 }
 

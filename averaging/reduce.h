@@ -57,12 +57,11 @@ struct hth_reduce_round;
 /* ---- the node's reducer -------------------------------------------------------------------- */
 
 struct hth_reducer_opts {
-    int64_t silence_us;      /* that means dead, and two round trips more */
-    int64_t patience_us;     /* without a part or an answer from a peer that lives */
-    double link_bytes_per_s; /* of this node's line, for codec.h; 0: not known */
-    double clip;             /* 0, or at least 1: who is further from the median of three or more
-                              * than that many times the median distance, for its weight, counts
-                              * for less in the parts reduced here */
+    int64_t silence_us;  /* that means dead, and two round trips more */
+    int64_t patience_us; /* without a part or an answer from a peer that lives */
+    double clip;         /* 0, or at least 1: who is further from the median of three or more
+                          * than that many times the median distance, for its weight, counts
+                          * for less in the parts reduced here */
 };
 #define HTH_AVG_CLIP 2.0 /* the `clip` of a run that does not say another */
 #define HTH_REDUCER_OPTS_INIT                                                                      \

@@ -79,7 +79,7 @@ static enum hth_err cut(struct hth_reduce_round *r)
 {
     double level;
     uint64_t units[HTH_AVG_MEMBERS_MAX];
-    uint64_t first = 0, total = (r->is.count + r->unit - 1) / r->unit;
+    uint64_t first = 0, reducers = 0, total = (r->is.count + r->unit - 1) / r->unit;
     HTH_TRY(share_out(r, total, units, &level));
     double slowest = slowest_line(r);
     r->pace = is_slow(slowest) ? HTH_MIN(1 / level, slowest) / (8 * sizeof(float)) : INFINITY;
@@ -94,7 +94,9 @@ static enum hth_err cut(struct hth_reduce_round *r)
         uint64_t aim = aim_of_part(m->floats, slowest);
         m->part_count = (uint32_t)((m->floats + aim - 1) / aim);
         r->part_count += m->part_count;
+        reducers++;
     }
+    r->start_floats = START_PARTS * (double)(reducers * r->is.count) / r->part_count;
     return HTH_OK;
 }
 
@@ -139,7 +141,7 @@ uint32_t round_segments(const struct reduce_part *part,
     uint32_t n;
     if (hth_codec_cut(o->spans, o->span_count, part->first, part->count, segments, &n) == HTH_OK)
         return n;
-    segments[0] = hth_segment_fp32(part->count);
+    segments[0] = (struct hth_segment){HTH_QUANT_F32, part->count};
     return 1;
 }
 

@@ -21,7 +21,6 @@ struct give {
     uint32_t segment_count;
     struct hth_segment segments[HTH_AVG_SEGMENTS_MAX];
     enum hth_err err; /* of the arithmetic. Applying: the local values are kept */
-    bool pack;        /* encoding */
     double weight;    /* applying */
     bool whole;
 };
@@ -273,7 +272,7 @@ static void run_encode(struct hth_job *job)
 {
     struct give *g = HTH_CONTAINER(job, struct give, job);
     const float *x = (const float *)(const void *)g->part->round->is.values->data + g->part->first;
-    g->err = hth_codec_encode(g->segments, g->segment_count, x, g->pack, g->blob->data);
+    g->err = hth_codec_encode(g->segments, g->segment_count, x, g->blob->data);
 }
 
 static void done_encode(struct hth_job *job, enum hth_err err)
@@ -317,15 +316,12 @@ static void begin(struct reduce_part *p)
     bool brings = reduce_self(r)->is.weight > 0;
     p->waiting = false;
     g->segment_count = brings ? round_segments(p, g->segments) : 0;
-    for (uint32_t i = 0; i < g->segment_count; i++)
-        g->pack =
-            g->pack || hth_codec_packs(g->segments[i].format, r->reducer->opts.link_bytes_per_s);
     if (p->bytes == 0) {
         p->bytes = brings ? (uint32_t)hth_codec_bytes(g->segments, g->segment_count)
                           : p->count * (uint32_t)sizeof(float); /* the answer's */
         reducer_of(p)->under_way_bytes += p->bytes;
     }
-    if (brings && (g->pack || !hth_codec_is_fp32(g->segments, g->segment_count))) {
+    if (brings && !hth_codec_is_fp32(g->segments, g->segment_count)) {
         encode(g);
         return;
     }
@@ -344,10 +340,11 @@ static uint32_t reach_of(const struct hth_reduce_round *r, const struct reduce_m
 {
     double settled = (double)r->settled_floats;
     double total = (double)(r->is.count - reduce_self(r)->floats);
-    double reach = (settled + HTH_MIN(r->pace * WINDOW_S, settled)) / total * m->part_count;
-    if (isinf(r->pace) || reach >= m->part_count)
+    double ahead = HTH_MIN(r->pace * WINDOW_S, r->start_floats + settled);
+    double reach = (settled + HTH_MAX(ahead, r->start_floats)) / total;
+    if (isinf(r->pace) || reach >= 1)
         return m->part_count;
-    return HTH_MIN((uint32_t)HTH_MAX(reach, START_PARTS) + 1, m->part_count);
+    return (uint32_t)(reach * m->part_count) + 1;
 }
 
 void give_pump(struct hth_reduce_round *r, uint32_t to)

@@ -32,7 +32,7 @@
 #define SLOW_PART_S          1.3e-3 /* of the slowest line */
 #define SLOW_PARTS_PER_SHARE 1024u  /* at most, so that members' lists stay short */
 #define WINDOW_S             0.35 /* of the group's pace: so far is sent ahead of what is settled */
-#define START_PARTS          3.0  /* to each reducer at first, and so far at least */
+#define START_PARTS          3.0  /* to each reducer at first, in the mean, and so far at least */
 #define HISTORIES_MAX        512u /* peers whose weights are remembered */
 #define WINDOW_BYTES         (4u << 20) /* in flight to one reducer */
 #define NUMBER_MAX           1e30f      /* in a sum that was not finite: larger ones are left out */
@@ -112,6 +112,7 @@ struct hth_reduce_round {
     uint32_t unit; /* floats of which shares and parts are whole multiples */
     uint32_t sends_left, owns_left;
     uint64_t settled_floats; /* of parts of others */
+    double start_floats;     /* that are sent ahead of these at first */
     double pace;             /* floats a second, by the bandwidths; infinite: no line is slow */
     double group_weight;
     struct hth_timer *timer;
@@ -243,7 +244,7 @@ void weigh_members(struct hth_reduce_round *r);
 
 /* A contribution as plain memory. */
 struct sum_input {
-    struct hth_segment *segments; /* NULL: fp32 in one piece */
+    const struct hth_segment *segments; /* NULL: fp32 in one piece */
     uint32_t segment_count;
     const uint8_t *bytes;
     double weight;
@@ -255,10 +256,10 @@ struct sum_input {
  * in *weight. With none, mean is untouched and *weight 0. Errors: E_NO_MEMORY. */
 enum hth_err hth_reduce_sum(struct sum_input *in, uint32_t n, float *mean, uint32_t count,
                             double *weight) HTH_MUST;
-/* Writes the reducer's answer to `bytes`: fp32 segments the mean, others mean - sent. The sent
- * segments become the answer's; `pack` as for encoding. Errors: those of encoding and decoding. */
+/* Writes the reducer's answer to `bytes`: fp32 segments the mean, others mean - sent. Errors:
+ * those of encoding and decoding. */
 enum hth_err hth_reduce_answer(const struct sum_input *sent, const float *mean, uint32_t count,
-                               bool pack, uint8_t *bytes) HTH_MUST;
+                               uint8_t *bytes) HTH_MUST;
 bool hth_reduce_is_finite(const float *x, size_t n);
 /* The input's values: where they are, or decoded into `room`. Errors: a decoder's. */
 enum hth_err hth_reduce_values(const struct sum_input *in, float *room, const float **out) HTH_MUST;

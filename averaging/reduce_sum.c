@@ -55,8 +55,7 @@ static bool all_small(const float *x, size_t n)
 static bool is_plain(const struct sum_input *in)
 {
     return in->segments == NULL ||
-           (in->segment_count == 1 && in->segments[0].format == HTH_QUANT_F32 &&
-            !in->segments[0].packed);
+           (in->segment_count == 1 && in->segments[0].format == HTH_QUANT_F32);
 }
 
 enum hth_err hth_reduce_values(const struct sum_input *in, float *room, const float **out)
@@ -149,7 +148,7 @@ double hth_reduce_rank(double *x, uint32_t n, uint32_t rank)
 }
 
 enum hth_err hth_reduce_answer(const struct sum_input *sent, const float *mean, uint32_t count,
-                               bool pack, uint8_t *bytes)
+                               uint8_t *bytes)
 {
     size_t size = (size_t)count * sizeof(float);
     float *rest = hth_try_block(size);
@@ -161,7 +160,7 @@ enum hth_err hth_reduce_answer(const struct sum_input *sent, const float *mean, 
         if (sent->segments[i].format == HTH_QUANT_F32)
             memcpy(rest + at, mean + at, sent->segments[i].count * sizeof(float));
     if (err == HTH_OK)
-        err = hth_codec_encode(sent->segments, sent->segment_count, rest, pack, bytes);
+        err = hth_codec_encode(sent->segments, sent->segment_count, rest, bytes);
     hth_block_free(rest, size);
     return err;
 }

@@ -64,7 +64,7 @@ static void reply_mean(struct reduce_contribution *c)
     const struct reduce_part *o = c->part;
     const struct hth_reduce_round *r = o->round;
     const struct reduce_contribution *mine = mine_of(o);
-    const struct hth_segment whole = hth_segment_fp32(o->count);
+    const struct hth_segment whole = {HTH_QUANT_F32, o->count};
     if (!(o->weight > 0))
         reply(c, NULL, 0, true, NULL, 0);
     else if (mine->blob != NULL)
@@ -101,7 +101,7 @@ static void prepare(struct sum *s)
         if (i == r->is.self) {
             in->bytes = r->is.values->data + o->first * sizeof(float);
             if (c->blob == NULL ||
-                hth_codec_encode(c->segments, c->segment_count, (const void *)in->bytes, false,
+                hth_codec_encode(c->segments, c->segment_count, (const void *)in->bytes,
                                  c->blob->data) != HTH_OK)
                 continue;
         }
@@ -111,46 +111,33 @@ static void prepare(struct sum *s)
     }
 }
 
-static bool is_packed(const struct sum_input *in)
-{
-    bool packed = false;
-    for (uint32_t k = 0; k < in->segment_count; k++)
-        packed = packed || in->segments[k].packed;
-    return packed;
-}
-
-/* The mean becomes what the others make of it. Packed where the line of one of them pays for it. */
+/* The mean becomes what the others make of it. */
 static bool write_told(const struct sum *s, float *mean)
 {
     const struct reduce_contribution *mine = mine_of(s->part);
-    bool packed = false;
-    for (uint32_t i = 0; i < s->part->round->is.member_count; i++)
-        packed = packed || (!s->in[i].out && is_packed(&s->in[i]));
-    return hth_codec_encode(mine->segments, mine->segment_count, mean, packed, mine->blob->data) ==
+    return hth_codec_encode(mine->segments, mine->segment_count, mean, mine->blob->data) ==
                HTH_OK &&
            hth_codec_decode(mine->segments, mine->segment_count, mine->blob->data, NULL, mean) ==
                HTH_OK;
 }
 
-/* Answers in the senders' formats. This member takes what others who sent the same would make of
- * theirs. */
+/* Answers in the senders' formats, this member's own among them: it takes what others who sent the
+ * same would make of theirs. */
 static enum hth_err write_answers(struct sum *s, float *mean)
 {
     const struct reduce_part *o = s->part;
-    const struct hth_reduce_round *r = o->round;
     const struct reduce_contribution *mine = mine_of(o);
-    const struct sum_input *own = &s->in[r->is.self];
-    for (uint32_t i = 0; i < r->is.member_count; i++) {
+    const struct hth_reduce_opts *is = &o->round->is;
+    for (uint32_t i = 0; i < is->member_count; i++) {
         struct sum_input *in = &s->in[i];
         if (in->answered)
-            in->answered = !in->out && hth_reduce_answer(in, mean, o->count, is_packed(in),
-                                                         o->from[i].answer->data) == HTH_OK;
+            in->answered = !in->out && in->segments != NULL &&
+                           hth_reduce_answer(in, mean, o->count, o->from[i].answer->data) == HTH_OK;
     }
-    if (own->out || own->segments == NULL)
+    if (!s->in[is->self].answered)
         return HTH_OK;
-    HTH_TRY(hth_reduce_answer(own, mean, o->count, false, mine->blob->data));
-    return hth_codec_decode(mine->segments, mine->segment_count, mine->blob->data,
-                            (const float *)(const void *)r->is.values->data + o->first, mean);
+    return hth_codec_decode(mine->segments, mine->segment_count, mine->answer->data,
+                            (const float *)(const void *)is->values->data + o->first, mean);
 }
 
 static void run_sum(struct hth_job *job)
@@ -247,17 +234,15 @@ static bool is_complete(const struct hth_reduce_round *r, const struct reduce_pa
     return true;
 }
 
-/* Room for the answer of a narrow format. Without it the mean itself will do. */
-static bool want_answer(struct reduce_contribution *c)
+/* Room for as many bytes as the contribution's segments have. Without it the mean itself, or the
+ * own values, will do. */
+static bool make_room(const struct reduce_contribution *c, struct hth_budget *budget,
+                      struct hth_blob **out)
 {
-    const struct hth_reduce_round *r = c->part->round;
-    size_t bytes = 0;
-    if (c->req == NULL || r->is.same || hth_codec_is_fp32(c->segments, c->segment_count))
-        return false;
-    for (uint32_t i = 0; i < c->segment_count; i++)
-        bytes += hth_quant_bytes(c->segments[i].format, c->segments[i].count);
-    return hth_env_blob_new(r->reducer->env, bytes, hth_rpc_budget(r->reducer->rpc), &c->answer) ==
-           HTH_OK;
+    struct hth_env *env = c->part->round->reducer->env;
+    return !hth_codec_is_fp32(c->segments, c->segment_count) &&
+           hth_env_blob_new(env, hth_codec_bytes(c->segments, c->segment_count), budget, out) ==
+               HTH_OK;
 }
 
 static void set_segments(struct reduce_contribution *c, const struct hth_segment *segments,
@@ -268,20 +253,14 @@ static void set_segments(struct reduce_contribution *c, const struct hth_segment
     memcpy(c->segments, segments, count * sizeof(segments[0]));
 }
 
-/* Like the mean it is of this member's own size, and lives as long: it is not of the bytes that
- * others make us hold. */
-static bool want_told(struct reduce_part *o)
+/* Like the mean the own one's room is of this member's own size, and lives as long: it is not of
+ * the bytes that others make us hold. */
+static void begin_own(struct reduce_contribution *mine)
 {
-    struct hth_reduce_round *r = o->round;
-    struct reduce_contribution *mine = mine_of(o);
     struct hth_segment segments[HTH_AVG_SEGMENTS_MAX];
-    set_segments(mine, segments, round_segments(o, segments));
-    if (!hth_codec_is_fp32(mine->segments, mine->segment_count) &&
-        hth_env_blob_new(r->reducer->env, hth_codec_bytes(mine->segments, mine->segment_count),
-                         NULL, &mine->blob) == HTH_OK)
-        return r->is.same;
-    let_go(mine);
-    return false;
+    set_segments(mine, segments, round_segments(mine->part, segments));
+    if (!make_room(mine, NULL, &mine->blob))
+        let_go(mine);
 }
 
 static void begin_sum(struct reduce_part *o)
@@ -293,7 +272,8 @@ static void begin_sum(struct reduce_part *o)
     s->part = o;
     s->clip = r->reducer->opts.clip;
     /* As if it ran: of ghosts all are finite, and in the mean. */
-    s->told = want_told(o);
+    begin_own(mine_of(o));
+    s->told = r->is.same && mine_of(o)->blob != NULL;
     s->weight = 1;
     for (uint32_t i = 0; i < r->is.member_count; i++) {
         struct reduce_contribution *c = &o->from[i];
@@ -302,7 +282,9 @@ static void begin_sum(struct reduce_part *o)
         in->out = c->state != GIVE_HERE;
         if (in->out)
             continue;
-        in->answered = want_answer(c);
+        bool own = i == r->is.self;
+        in->answered = !r->is.same && (own || c->req != NULL) &&
+                       make_room(c, own ? NULL : hth_rpc_budget(r->reducer->rpc), &c->answer);
         floats += o->count;
         bytes += (double)hth_codec_bytes(c->segments, c->segment_count) +
                  (in->answered ? 4.0 * o->count : 0);

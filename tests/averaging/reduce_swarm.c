@@ -150,8 +150,8 @@ static void answer_lie(void *arg, struct hth_rpc_request *req)
         return;
     }
     whole.count -= lie->brief;
-    out.dim[0] = whole.bytes = whole.count * width;
-    assert_ok(hth_env_blob_new(p->env, whole.bytes, NULL, &out.blob));
+    out.dim[0] = (uint64_t)whole.count * width;
+    assert_ok(hth_env_blob_new(p->env, out.dim[0], NULL, &out.blob));
     for (uint32_t i = 0; i < whole.count; i++) /* the upper half of a float is a bf16 */
         memcpy(out.blob->data + (size_t)i * width, (const char *)&lie->value + 4 - width, width);
     for (uint32_t i = 0; i < p->swarm->n && lie->weight == 0; i++)

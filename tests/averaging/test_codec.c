@@ -1,13 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The codec of parts: which format where, segments against a float by float account of the spans,
- * what comes back against the formats' own decoders, packing, and bytes that lie.
+ * what comes back against the formats' own decoders, and bytes that lie.
  */
 #include "averaging/codec.h"
 #include "averaging/part.h"
 #include "support/suite.h"
-
-#include <zstd.h>
 
 #include "core/mem.h"
 #include "core/rng.h"
@@ -106,8 +104,6 @@ TEST(cut)
             uint64_t at = first;
             assert_ok(hth_codec_cut(spans, 4, first, count, segments, &n));
             for (uint32_t i = 0; i < n; i++) {
-                assert_int_equal(segments[i].bytes,
-                                 hth_quant_bytes(segments[i].format, segments[i].count));
                 if (i > 0 && segments[i].format == HTH_QUANT_INT8 &&
                     segments[i - 1].format == HTH_QUANT_INT8)
                     assert_int_equal(at % HTH_QUANT_INT8_BLOCK, 0);
@@ -143,7 +139,7 @@ TEST(blocks_are_fixed)
             for (uint32_t at = 0; at < COUNT; at += step) {
                 uint32_t count = HTH_MIN(step, COUNT - at);
                 assert_ok(hth_codec_cut(spans, 2, at, count, segments, &n));
-                assert_ok(hth_codec_encode(segments, n, x + at, false, bytes));
+                assert_ok(hth_codec_encode(segments, n, x + at, bytes));
                 assert_ok(hth_codec_decode(segments, n, bytes, NULL, out + at));
             }
             assert_memory_equal(out, whole, sizeof(whole));
@@ -158,43 +154,32 @@ TEST(many_segments)
     uint32_t n;
     for (uint32_t i = 0; i <= HTH_AVG_SEGMENTS_MAX; i++) {
         spans[i] = (struct hth_avg_span){1, i % 2 ? HTH_QUANT_F16 : HTH_QUANT_F32};
-        segments[i] = (struct hth_segment){HTH_QUANT_F32, 1, 4, false};
+        segments[i] = (struct hth_segment){HTH_QUANT_F32, 1};
     }
     uint32_t many = HTH_AVG_SEGMENTS_MAX + 1;
     assert_ok(hth_codec_cut(spans, many, 0, HTH_AVG_SEGMENTS_MAX, segments, &n));
     assert_err(HTH_E_TOO_LARGE, hth_codec_cut(spans, many, 0, many, segments, &n));
     for (uint32_t i = 0; i < many; i++)
-        segments[i] = (struct hth_segment){HTH_QUANT_F32, 1, 4, false};
+        segments[i] = (struct hth_segment){HTH_QUANT_F32, 1};
     assert_ok(hth_codec_check(segments, many - 1, many - 1, 4 * (many - 1)));
     assert_err(HTH_E_TOO_LARGE, hth_codec_check(segments, many, many, 4 * many));
 }
 
 TEST(check)
 {
-    const struct hth_segment good = {HTH_QUANT_F16, 100, 200, false};
-    struct hth_segment s = good;
+    struct hth_segment s = {HTH_QUANT_F16, 100};
     assert_ok(hth_codec_check(&s, 1, 100, 200));
     assert_err(HTH_E_BAD_SHAPE, hth_codec_check(&s, 1, 101, 200));
     assert_err(HTH_E_BAD_SHAPE, hth_codec_check(&s, 1, 100, 201));
-    s.bytes = 199;
     assert_err(HTH_E_BAD_SHAPE, hth_codec_check(&s, 1, 100, 199));
-    s.packed = true;
-    assert_ok(hth_codec_check(&s, 1, 100, 199));
-    s.bytes = 200;
-    assert_err(HTH_E_BAD_SHAPE, hth_codec_check(&s, 1, 100, 200));
-    s.bytes = 0;
-    assert_err(HTH_E_BAD_SHAPE, hth_codec_check(&s, 1, 100, 0));
-    s = good;
     s.format = (enum hth_quant_format)99;
     assert_err(HTH_E_UNSUPPORTED, hth_codec_check(&s, 1, 100, 200));
     s.format = HTH_QUANT_DYNAMIC8U;
     assert_err(HTH_E_UNSUPPORTED, hth_codec_check(&s, 1, 100, 200));
-    s = (struct hth_segment){HTH_QUANT_F32, HTH_AVG_PART_FLOATS_MAX + 1, 0, false};
-    s.bytes = 4 * s.count;
-    assert_err(HTH_E_TOO_LARGE, hth_codec_check(&s, 1, s.count, s.bytes));
+    s = (struct hth_segment){HTH_QUANT_F32, HTH_AVG_PART_FLOATS_MAX + 1};
+    assert_err(HTH_E_TOO_LARGE, hth_codec_check(&s, 1, s.count, 4 * (uint64_t)s.count));
     s.count--;
-    s.bytes -= 4;
-    assert_ok(hth_codec_check(&s, 1, s.count, s.bytes));
+    assert_ok(hth_codec_check(&s, 1, s.count, 4 * (uint64_t)s.count));
 }
 
 /* ---- bytes --------------------------------------------------------------------------------- */
@@ -216,7 +201,7 @@ TEST(there_and_back)
         struct hth_segment seg[6]; /* blocks at fixed places cut a span in two at most */
         uint32_t n;
         assert_ok(hth_codec_cut(spans, 3, 0, FLOATS, seg, &n));
-        assert_ok(hth_codec_encode(seg, n, x, false, bytes));
+        assert_ok(hth_codec_encode(seg, n, x, bytes));
         size_t at = 0;
         for (uint32_t i = 0; i < n; at += seg[i++].count) {
             size_t len = hth_quant_bytes(seg[i].format, seg[i].count);
@@ -244,109 +229,18 @@ TEST(not_finite)
     float x[200], y[200];
     uint8_t bytes[800];
     for (int format = HTH_QUANT_F32; format <= HTH_QUANT_UNIFORM8; format++) {
-        struct hth_segment s = {(enum hth_quant_format)format, 200, 0, false};
+        struct hth_segment s = {(enum hth_quant_format)format, 200};
         normals(x, 200, 2);
         x[150] = NAN;
         if (format == HTH_QUANT_DYNAMIC8U || format == HTH_QUANT_UNIFORM8)
             continue;
-        assert_err(HTH_E_NOT_FINITE, hth_codec_encode(&s, 1, x, false, bytes));
+        assert_err(HTH_E_NOT_FINITE, hth_codec_encode(&s, 1, x, bytes));
     }
-    struct hth_segment s = {HTH_QUANT_F16, 200, 400, false};
+    struct hth_segment s = {HTH_QUANT_F16, 200};
     memset(bytes, 0, sizeof(bytes));
     bytes[301] = 0x7c; /* infinity */
     assert_err(HTH_E_NOT_FINITE, hth_codec_decode(&s, 1, bytes, NULL, y));
     assert_err(HTH_E_NOT_FINITE, hth_codec_add(&s, 1, bytes, 1, y));
-}
-
-/* ---- packing ------------------------------------------------------------------------------- */
-
-TEST(packs)
-{
-    assert_false(hth_codec_packs(HTH_QUANT_F16, 0));
-    assert_true(hth_codec_packs(HTH_QUANT_F16, 124e6));
-    assert_false(hth_codec_packs(HTH_QUANT_F16, 126e6));
-    assert_true(hth_codec_packs(HTH_QUANT_INT8, 37e6));
-    assert_false(hth_codec_packs(HTH_QUANT_INT8, 38e6));
-}
-
-#define MANY (120u << 10)
-
-TEST(packed)
-{
-    float *x = hth_new_array(float, MANY), *y = hth_new_array(float, MANY);
-    uint8_t *bytes = hth_calloc(MANY, 4);
-    normals(x, MANY, 3);
-    for (int format = HTH_QUANT_F32; format <= HTH_QUANT_INT8; format++) {
-        struct hth_segment s = {(enum hth_quant_format)format, MANY, 0, false}, plain = s;
-        float *want = hth_new_array(float, MANY);
-        uint8_t *other = hth_calloc(MANY, 4);
-        assert_ok(hth_codec_encode(&plain, 1, x, false, other));
-        assert_ok(hth_codec_decode(&plain, 1, other, NULL, want));
-        assert_ok(hth_codec_encode(&s, 1, x, true, bytes));
-        if (format != HTH_QUANT_INT8) {
-            assert_true(s.packed);
-            assert_true(s.bytes < 0.96 * plain.bytes);
-        }
-        assert_ok(hth_codec_check(&s, 1, MANY, s.bytes));
-        assert_ok(hth_codec_decode(&s, 1, bytes, NULL, y));
-        assert_memory_equal(y, want, MANY * sizeof(float));
-        /* A damaged frame, a shorter one: an error, and nothing beyond the ends (ASan looks). */
-        if (s.packed) {
-            bytes[0] ^= 0xff;
-            assert_err(HTH_E_MALFORMED, hth_codec_decode(&s, 1, bytes, NULL, y));
-            bytes[0] ^= 0xff;
-            s.bytes /= 2;
-            assert_err(HTH_E_MALFORMED, hth_codec_decode(&s, 1, bytes, NULL, y));
-        }
-        hth_free(other);
-        hth_free(want);
-    }
-    hth_free(bytes);
-    hth_free(y);
-    hth_free(x);
-}
-
-/* Noise does not shrink: it goes as it is. */
-TEST(not_packed)
-{
-    float *x = hth_new_array(float, MANY);
-    uint8_t *bytes = hth_calloc(MANY, 4);
-    struct hth_segment s = {HTH_QUANT_F32, MANY, 0, false};
-    uint64_t random = 88172645463325252u;
-    for (uint32_t i = 0; i < MANY; i++) {
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        /* Any bits but for infinities: the exponents are as random as the rest. */
-        uint32_t bits = (uint32_t)(random >> 16) & 0xbfffffffu;
-        memcpy(&x[i], &bits, sizeof(bits));
-    }
-    assert_ok(hth_codec_encode(&s, 1, x, true, bytes));
-    assert_false(s.packed);
-    assert_int_equal(s.bytes, 4 * MANY);
-    assert_memory_equal(bytes, x, 4 * MANY);
-    hth_free(bytes);
-    hth_free(x);
-}
-
-/* A small frame that says it holds far more than the segment. */
-TEST(bomb)
-{
-    size_t huge = 64u << 20;
-    void *zeros = hth_calloc(1, huge);
-    uint8_t *frame = hth_calloc(1, ZSTD_compressBound(huge));
-    float y[1024];
-    size_t len = ZSTD_compress(frame, ZSTD_compressBound(huge), zeros, huge, 1);
-    assert_false(ZSTD_isError(len));
-    struct hth_segment s = {HTH_QUANT_F32, 1024, 4095, true};
-    assert_true(len > 4095 || huge / len > 1000);
-    assert_err(HTH_E_MALFORMED, hth_codec_decode(&s, 1, frame, NULL, y));
-    /* And one that holds less. */
-    len = ZSTD_compress(frame, ZSTD_compressBound(huge), zeros, 4092, 1);
-    s.bytes = (uint32_t)len;
-    assert_err(HTH_E_MALFORMED, hth_codec_decode(&s, 1, frame, NULL, y));
-    hth_free(frame);
-    hth_free(zeros);
 }
 
 /* ---- messages ------------------------------------------------------------------------------ */
@@ -354,12 +248,12 @@ TEST(bomb)
 TEST(part_message)
 {
     uint8_t bytes[HTH_PART_BYTES_MAX];
-    struct hth_segment seg[] = {{HTH_QUANT_INT8, 640, 660, false}, {HTH_QUANT_F16, 100, 150, true}};
+    struct hth_segment seg[] = {{HTH_QUANT_INT8, 640}, {HTH_QUANT_F16, 100}};
     struct hth_part_head part = {.group = {{1, 2, 3}}, .part = 7, .weight = 0.1}, back;
     memcpy(part.segments, seg, sizeof(seg));
     part.segment_count = 2;
     size_t len = hth_part_pack(&part, bytes);
-    assert_ok(hth_part_open(bytes, len, 810, &back));
+    assert_ok(hth_part_open(bytes, len, 860, &back));
     assert_memory_equal(&back.group, &part.group, sizeof(back.group));
     assert_int_equal(back.part, 7);
     assert_true(back.weight == 0.1);
@@ -367,16 +261,14 @@ TEST(part_message)
     for (int i = 0; i < 2; i++) {
         assert_int_equal(back.segments[i].format, seg[i].format);
         assert_int_equal(back.segments[i].count, seg[i].count);
-        assert_int_equal(back.segments[i].bytes, seg[i].bytes);
-        assert_int_equal(back.segments[i].packed, seg[i].packed);
     }
-    assert_err(HTH_E_BAD_SHAPE, hth_part_open(bytes, len, 811, &back));
-    assert_err(HTH_E_MALFORMED, hth_part_open(bytes, len - 1, 810, &back));
+    assert_err(HTH_E_BAD_SHAPE, hth_part_open(bytes, len, 861, &back));
+    assert_err(HTH_E_MALFORMED, hth_part_open(bytes, len - 1, 860, &back));
     static const double weights[] = {NAN, INFINITY, -1, 1e9 * HTH_AVG_MEMBERS_MAX * 1.01};
     for (size_t i = 0; i < HTH_ARRAY_LEN(weights); i++) {
         part.weight = weights[i];
         len = hth_part_pack(&part, bytes);
-        assert_err(HTH_E_RANGE, hth_part_open(bytes, len, 810, &back));
+        assert_err(HTH_E_RANGE, hth_part_open(bytes, len, 860, &back));
     }
     /* Tag 1 (the group) with 31 bytes. */
     uint8_t brief[2 + 31] = {0x0a, 31};

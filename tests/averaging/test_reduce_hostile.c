@@ -40,6 +40,7 @@ static void on_verdict(void *arg, const struct hth_rpc_result *r)
 struct request {
     struct hth_part_head head;
     struct hth_segment segment;
+    uint32_t bytes; /* of its tensor */
     enum hth_dtype dtype;
     uint32_t tensors;
     const void *payload; /* instead of the head */
@@ -54,7 +55,8 @@ static struct request request_of(const struct reduce_swarm *s, uint32_t from, ui
                                      .part = part,
                                      .weight = s->member[from].weight,
                                      .segment_count = 1},
-                            .segment = {HTH_QUANT_F32, floats, 4 * floats, false},
+                            .segment = {HTH_QUANT_F32, floats},
+                            .bytes = 4 * floats,
                             .dtype = HTH_U8,
                             .tensors = 1};
 }
@@ -63,7 +65,7 @@ static void post(struct reduce_peer *from, const struct reduce_peer *to, struct 
                  float value, struct verdict *v)
 {
     uint8_t payload[HTH_PART_BYTES_MAX];
-    size_t bytes = r->segment.bytes;
+    size_t bytes = r->bytes;
     struct hth_blob *blob = hth_blob_try_new(HTH_MAX(bytes, (size_t)1));
     assert_non_null(blob);
     for (size_t i = 0; i + 4 <= bytes; i += 4)
@@ -142,8 +144,8 @@ TEST(misfits)
     REFUSED(liar, HTH_E_RANGE, r.head.weight = 1e300);
     REFUSED(liar, HTH_E_RANGE, r.head.part = 3);
     REFUSED(liar, HTH_E_RANGE, r.head.part = UINT32_MAX);
-    REFUSED(liar, HTH_E_BAD_SHAPE, (r.segment.count -= 64, r.segment.bytes -= 256));
-    REFUSED(liar, HTH_E_BAD_SHAPE, (r.segment.count += 64, r.segment.bytes += 256));
+    REFUSED(liar, HTH_E_BAD_SHAPE, (r.segment.count -= 64, r.bytes -= 256));
+    REFUSED(liar, HTH_E_BAD_SHAPE, (r.segment.count += 64, r.bytes += 256));
     REFUSED(liar, HTH_E_BAD_SHAPE, r.segment.format = HTH_QUANT_F16);
     REFUSED(liar, HTH_E_UNSUPPORTED, r.segment.format = (enum hth_quant_format)77);
     REFUSED(liar, HTH_E_BAD_SHAPE, r.tensors = 2);
@@ -220,7 +222,7 @@ TEST(damaged_narrow)
     for (uint32_t k = 0; k < 3; k++) {
         struct request r = request_of(&s, 2, k, part_floats(k));
         r.segment.format = HTH_QUANT_F16;
-        r.segment.bytes = 2 * r.segment.count;
+        r.bytes = 2 * r.segment.count;
         post(&s.peer[2], &s.peer[0], &r, NAN, &answer); /* its upper half is NaN in fp16, too */
         expect(&s, &answer, HTH_OK);
         assert_int_equal(answer.bytes, 4 * (uint64_t)part_floats(k));

@@ -191,7 +191,6 @@ static struct hth_blob *make_segments(struct hth_segment seg[4], uint32_t *count
         seg[i] = (struct hth_segment){.format = (how & 4) != 0 ? take8() % 8 : HTH_QUANT_F32,
                                       .count = (how & 8) != 0 ? take16() % (FLOATS + 1) : floats};
         seg[i].count = HTH_MIN(seg[i].count, (uint32_t)FLOATS);
-        seg[i].bytes = (uint32_t)hth_quant_bytes(seg[i].format, seg[i].count);
         floats = 0;
         if (seg[i].count == 0)
             *count = i;
@@ -205,7 +204,7 @@ static struct hth_blob *make_segments(struct hth_segment seg[4], uint32_t *count
     for (uint32_t i = 0; i < FLOATS; i++)
         x[i] = fill;
     if (*count == 1 && (how & 16) == 0)
-        (void)!hth_codec_encode(seg, 1, x, take_bit(), blob->data);
+        (void)!hth_codec_encode(seg, 1, x, blob->data);
     return blob;
 }
 

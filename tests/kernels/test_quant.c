@@ -670,23 +670,6 @@ static void any_alignment_works(void **state)
     }
 }
 
-static void planes_survive_the_round_trip(void **state)
-{
-    static const uint8_t x[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
-    static const uint8_t two[] = {1, 3, 5, 7, 9, 11, 2, 4, 6, 8, 10, 12};
-    static const uint8_t four[] = {1, 5, 9, 2, 6, 10, 3, 7, 11, 4, 8, 12};
-    uint8_t planes[12], back[12];
-    (void)state;
-    hth_planes_split(2, 6, x, planes);
-    assert_memory_equal(planes, two, 12);
-    hth_planes_join(2, 6, planes, back);
-    assert_memory_equal(back, x, 12);
-    hth_planes_split(4, 3, x, planes);
-    assert_memory_equal(planes, four, 12);
-    hth_planes_join(4, 3, planes, back);
-    assert_memory_equal(back, x, 12);
-}
-
 /* With a team, blocks and scales are where they are without it; bad bytes are refused at any place,
  * and then nothing was decoded. */
 static void team_changes_no_byte(void **state)
@@ -776,7 +759,6 @@ int main(void)
         cmocka_unit_test(hostile_bytes_are_refused),
         cmocka_unit_test(nothing_beyond_the_end_is_touched),
         cmocka_unit_test(any_alignment_works),
-        cmocka_unit_test(planes_survive_the_round_trip),
         cmocka_unit_test(hold_selects_a_table),
         cmocka_unit_test(team_changes_no_byte),
     };

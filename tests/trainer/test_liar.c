@@ -138,10 +138,9 @@ static void answer(void *arg, struct hth_rpc_request *req)
         hth_rpc_refuse(req, HTH_E_BUSY, 20 * HTH_US_PER_MS, NULL);
         return;
     }
-    whole.bytes = whole.count * (uint32_t)sizeof(float);
-    out.dim[0] = whole.bytes;
+    out.dim[0] = whole.count * sizeof(float);
     if (whole.count > 0) {
-        assert_ok(hth_env_blob_new(t->env, whole.bytes, NULL, &out.blob));
+        assert_ok(hth_env_blob_new(t->env, out.dim[0], NULL, &out.blob));
         for (uint32_t i = 0; i < whole.count; i++)
             ((float *)(void *)out.blob->data)[i] = 1000;
         reply.segments[0] = whole;
