@@ -16,7 +16,7 @@ static bool is_averaged(enum hth_quant_format format)
 
 enum hth_quant_format hth_avg_format_for(enum hth_quant_format wanted, uint64_t rows, uint64_t cols)
 {
-    if (rows > 1 && rows * cols >= HTH_AVG_SMALL_FLOATS)
+    if (rows > 1 && rows * cols >= HTH_AVG_BLOCK_FLOATS)
         return wanted;
     bool narrow = wanted != HTH_QUANT_F16 && wanted != HTH_QUANT_BF16 && wanted != HTH_QUANT_F32;
     return narrow ? HTH_QUANT_F16 : HTH_QUANT_F32;

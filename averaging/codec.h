@@ -35,8 +35,9 @@ struct hth_avg_span {
     enum hth_quant_format format;
 };
 
-/* Tensors of fewer elements, and all with one row (biases, norms), keep at least 16 bits. */
-#define HTH_AVG_SMALL_FLOATS 4096
+/* A multiple of the blocks of all formats. Tensors of fewer elements, and all with one row (biases,
+ * norms), keep at least 16 bits. */
+#define HTH_AVG_BLOCK_FLOATS 4096u
 
 /* `wanted` for matrices; for small tensors fp16 instead of any 8-bit format, and fp32 instead of
  * 16 bits: they are few bytes, and rounding them moves every row. */

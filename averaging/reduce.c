@@ -225,7 +225,7 @@ static void keep_opts(struct hth_reduce_round *r)
     const struct hth_reduce_opts *o = &r->is;
     uint32_t n = o->spans != NULL ? o->span_count : 1, senders = 0;
     struct hth_avg_span *spans = hth_new_array(struct hth_avg_span, n);
-    size_t blocks = (o->count + HTH_AVG_FAR_FLOATS - 1) / HTH_AVG_FAR_FLOATS;
+    size_t blocks = (o->count + HTH_AVG_BLOCK_FLOATS - 1) / HTH_AVG_BLOCK_FLOATS;
     float *far = NULL;
     memcpy(spans, o->spans != NULL ? o->spans : &plain, n * sizeof(*spans));
     for (uint32_t i = 0; o->fixed && i < n; i++)
@@ -260,7 +260,7 @@ static struct hth_reduce_round *round_new(struct hth_reducer *red, const struct 
         r->group_weight += o->members[i].weight;
     }
     keep_opts(r);
-    r->unit = o->fixed ? GRAIN_FLOATS : UNIT_FLOATS;
+    r->unit = o->fixed ? HTH_AVG_BLOCK_FLOATS : UNIT_FLOATS;
     r->start_us = now;
     r->end_us = now + o->timeout_us;
     weigh_members(r);

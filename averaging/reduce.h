@@ -133,8 +133,6 @@ struct hth_reduce_result {
 
 typedef void hth_reduce_done_fn(void *arg, const struct hth_reduce_result *result);
 
-#define HTH_AVG_FAR_FLOATS 4096u
-
 struct hth_reduce_opts {
     struct hth_hash group; /* the same for all members, and of no other round */
     const struct hth_reduce_member
@@ -145,8 +143,9 @@ struct hth_reduce_opts {
     uint64_t count;
     const struct hth_avg_span *spans; /* formats of what this member sends; copied. NULL: fp32 */
     uint32_t span_count;
-    /* Of each HTH_AVG_FAR_FLOATS values, the last ones of fewer: how far from the own values their
-     * mean may lie. Copied. NULL, and in groups of two, which can't tell who lies: anywhere. */
+    /* Of each HTH_AVG_BLOCK_FLOATS values, the last ones of fewer: how far from the own values
+     * their mean may lie. Copied. NULL, and in groups of two, which can't tell who lies: anywhere.
+     */
     const float *far;
     bool same;        /* all shall hold the same bits, in narrow formats, too; all members say so */
     bool fixed;       /* with `same`: other groups reduce the same values with the same weights in

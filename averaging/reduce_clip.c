@@ -218,7 +218,7 @@ static enum hth_err flatten(const struct sum_input *in, uint32_t n, uint32_t cou
 enum hth_err hth_reduce_clip(const struct sum_input *in, uint32_t n, double clip, bool fixed,
                              float *mean, uint32_t count)
 {
-    uint32_t block = fixed ? GRAIN_FLOATS : count, live = 0;
+    uint32_t block = fixed ? HTH_AVG_BLOCK_FLOATS : count, live = 0;
 
     for (uint32_t i = 0; i < n; i++)
         live += !in[i].out;

@@ -16,7 +16,7 @@ static double slowest_line(const struct hth_reduce_round *r)
     for (uint32_t i = 0; i < r->is.member_count; i++)
         if (r->members[i].is.bandwidth > 0)
             line[n++] = r->members[i].is.bandwidth;
-    if (n == 0 || hth_reduce_rank(line, n, 0) < LINE_BITS_MIN)
+    if (n == 0 || hth_reduce_rank(line, n, 0) <= HTH_REDUCE_NOT_SAID)
         return 0;
     return line[HTH_MIN(HTH_MAX(n / 4, 1u), (n - 1) / 2)];
 }
@@ -33,7 +33,7 @@ static uint64_t aim_of_part(uint64_t share, double slowest)
     uint64_t aim = HTH_MAX(share / PARTS_PER_SHARE, (uint64_t)PART_FLOATS_MIN);
     if (is_slow(slowest)) {
         uint64_t small = (uint64_t)(slowest / 8 / sizeof(float) * SLOW_PART_S);
-        small = HTH_MAX(small, (uint64_t)GRAIN_FLOATS);
+        small = HTH_MAX(small, (uint64_t)HTH_AVG_BLOCK_FLOATS);
         aim = HTH_MIN(aim, HTH_MAX(small, share / SLOW_PARTS_PER_SHARE));
     }
     return HTH_MIN(aim, (uint64_t)HTH_AVG_PART_FLOATS_MAX);
@@ -47,7 +47,7 @@ static enum hth_err bound_claims(const struct hth_reduce_round *r, double *bandw
     uint64_t reducers = 0;
     for (uint32_t i = 0; i < n; i++)
         reducers += bandwidth[i] > 0;
-    if (r->is.share_max == 0 || total * r->unit >= 2 * GRAIN_FLOATS * reducers)
+    if (r->is.share_max == 0 || total * r->unit >= 2 * HTH_AVG_BLOCK_FLOATS * reducers)
         return r->is.share_max > 0 ? hth_avg_bound_claims(bandwidth, n, r->is.share_max) : HTH_OK;
     for (uint32_t i = 0; i < n; i++)
         bandwidth[i] = bandwidth[i] > 0 ? LINE_BITS_FAST : 0;
@@ -66,7 +66,7 @@ static enum hth_err share_out(const struct hth_reduce_round *r, uint64_t total, 
         bandwidth[i] = r->members[i].is.bandwidth;
     HTH_TRY(bound_claims(r, bandwidth, n, total));
     HTH_TRY(hth_avg_shares(bandwidth, n, weights, NULL));
-    HTH_TRY(hth_avg_split(weights, n, total, GRAIN_FLOATS / r->unit, units));
+    HTH_TRY(hth_avg_split(weights, n, total, HTH_AVG_BLOCK_FLOATS / r->unit, units));
     for (uint32_t i = 0; i < n; i++)
         if (bandwidth[i] > bandwidth[fastest])
             fastest = i;

@@ -68,8 +68,8 @@ static bool is_far(const struct reduce_part *p, const float *y, const float *own
     if (r->is.far == NULL)
         return false;
     for (uint64_t at = p->first, end = at + p->count, next; at < end; at = next) {
-        uint64_t block = at / HTH_AVG_FAR_FLOATS, first = block * HTH_AVG_FAR_FLOATS;
-        uint64_t size = HTH_MIN(r->is.count - first, HTH_AVG_FAR_FLOATS);
+        uint64_t block = at / HTH_AVG_BLOCK_FLOATS, first = block * HTH_AVG_BLOCK_FLOATS;
+        uint64_t size = HTH_MIN(r->is.count - first, HTH_AVG_BLOCK_FLOATS);
         next = HTH_MIN(first + size, end);
         most += (double)r->is.far[block] * r->is.far[block] * (double)(next - at) / (double)size;
     }

@@ -23,12 +23,10 @@
 #include "core/mem.h"
 #include "core/metrics.h"
 
-#define UNIT_FLOATS          64u   /* shares are whole multiples: tensors of 64-byte stretches */
-#define GRAIN_FLOATS         4096u /* ... of rounds with `fixed`: whole blocks of all formats */
+#define UNIT_FLOATS          64u /* shares are whole multiples: tensors of 64-byte stretches */
 #define PART_FLOATS_MIN      (16u << 10)
 #define PARTS_PER_SHARE      8u     /* aimed at, so that sending, adding and answering overlap */
-#define LINE_BITS_MIN        1e4    /* bit/s; a bandwidth below is no measured one */
-#define LINE_BITS_FAST       1e9    /* below, parts are small, and the group keeps pace: */
+#define LINE_BITS_FAST       1e9    /* bit/s; below, parts are small, and the group keeps pace: */
 #define SLOW_PART_S          1.3e-3 /* of the slowest line */
 #define SLOW_PARTS_PER_SHARE 1024u  /* at most, so that members' lists stay short */
 #define WINDOW_S             0.35 /* of the group's pace: so far is sent ahead of what is settled */
@@ -93,7 +91,7 @@ struct reduce_member_state {
     int64_t here_us;      /* since when there is a connection to it */
     int64_t put_off_us;   /* since when it puts parts off and answers none; 0: it does not */
     int64_t gives_us;     /* since when its values come, or its answers; 0: none did */
-    int64_t held_us;      /* that others wait for its parts */
+    uint32_t held;        /* looks at which others waited for its parts */
     uint64_t came_bytes;  /* over its connections before the round */
     uint64_t moved_bytes; /* over them when that was last progress */
     bool knows;           /* it knows the round */
@@ -121,7 +119,6 @@ struct hth_reduce_round {
     int64_t first_us; /* when the first was heard; 0: nobody yet */
     double best_us;   /* that all parts would take most of the members, at their best pace */
     int64_t look_us;  /* when the next look is due */
-    uint32_t looks;
     /* results */
     enum hth_err err;
     double weight_floats; /* weight times floats, summed over parts */
@@ -273,7 +270,7 @@ double hth_reduce_rank(double *x, uint32_t n, uint32_t rank);
 
 /* After hth_reduce_sum over the same inputs, whose `mean` is replaced where somebody is further off
  * than `clip` times the median, for its weight; it stays where differences overflow. `fixed`: each
- * GRAIN_FLOATS floats by themselves. A function of the inputs alone. Errors: E_NO_MEMORY, a
+ * HTH_AVG_BLOCK_FLOATS floats by themselves. A function of the inputs alone. Errors: E_NO_MEMORY, a
  * decoder's. */
 enum hth_err hth_reduce_clip(const struct sum_input *in, uint32_t n, double clip, bool fixed,
                              float *mean, uint32_t count) HTH_MUST;

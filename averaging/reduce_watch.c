@@ -10,15 +10,15 @@
  *            DIAL_US), and four round trips to who is farthest
  *   absent   no part and no answer of it came in silence_us and two round trips, and asked it says
  *            that it does not know the round
- *   closed   as a reducer: for PUT_OFF_US it had no room for any part
+ *   closed   as a reducer: for three times silence_us it had no room for any part
  *   stranger it has done nothing yet (reduce.h), and fewer than MOVED_BYTES came in STRANGER_US and
  *            two round trips: that is a line of 1 Mbit/s, and words that are repeated each round
  *            trip are fewer
  *   idle     it lives, but for patience_us no part and no answer came from it, nor did MOVED_BYTES
  *            of anything go either way
- *   behind   all but a quarter of the others are ahead of it, and have been for HELD_US; and at the
- *            pace of its parts so far it needs more than SLOW times as long as they would need at
- *            their best pace, and more than patience_us
+ *   behind   all but a quarter of the others are ahead of it by two parts, at three looks; and at
+ * the pace of its parts so far it needs more than SLOW times as long as they would need at their
+ * best pace, and more than patience_us
  *
  * Absent, stranger, idle and behind are called slow. Every member speaks to all others ten times a
  * second, though it owes them nothing yet: a question would wait behind parts on a slow line, at
@@ -33,17 +33,13 @@
 #include "averaging/reduce_int.h"
 
 #define LOOK_US     (50 * HTH_US_PER_MS)
-#define NUDGE_LOOKS 2 /* who hears nothing else from us hears that often */
 #define DIAL_US     HTH_US_PER_S
-#define DIAL_RTTS   4                  /* and as many to who is farthest */
+#define DIAL_RTTS   4                  /* and as many to the farthest one */
 #define FAR_US      (2 * HTH_US_PER_S) /* nobody's round trip is believed to take longer */
 #define MOVED_BYTES (64u << 10)
 #define BEGUN_BYTES (1u << 10) /* more than words: values come */
-#define PUT_OFF_US  (2 * HTH_US_PER_S)
 #define STRANGER_US (500 * HTH_US_PER_MS)
 #define SLOW        5
-#define HELD_US     (150 * HTH_US_PER_MS)
-#define LAG_PARTS   2
 
 bool watch_waits_for(const struct reduce_member_state *m)
 {
@@ -185,7 +181,7 @@ static void judge(struct hth_reduce_round *r, uint32_t i, const struct hth_rpc_p
                     DIAL_RTTS * r->far_us;
     if (now - m->heard_us >= limit_us)
         watch_drop(r, i, HTH_REDUCE_DROP_SILENT);
-    if (m->put_off_us != 0 && now - m->put_off_us >= PUT_OFF_US + late_us)
+    if (m->put_off_us != 0 && now - m->put_off_us >= 3 * o->silence_us + late_us)
         give_fail(r, i, HTH_REDUCE_DROP_REFUSED);
     bool waits = due_as_sender(r, i) ? m->got == 0 : m->settled == 0;
     if (waits && !m->knows && m->ask == NULL && now - m->here_us >= o->silence_us + turn_us)
@@ -219,11 +215,9 @@ static void weigh(struct hth_reduce_round *r)
     double limit_us = HTH_MAX(SLOW * r->best_us, (double)r->reducer->opts.patience_us);
     for (uint32_t i = 0; i < r->is.member_count; i++) {
         struct reduce_member_state *m = &r->members[i];
-        if (!due_as_sender(r, i) || m->gives_us == 0 || m->got + LAG_PARTS > usual * own)
+        if (!due_as_sender(r, i) || m->gives_us == 0 || m->got + 2 > usual * own)
             continue;
-        m->held_us += LOOK_US;
-        if (m->held_us >= HELD_US &&
-            (double)(r->look_us - m->gives_us) * own / (m->got + 1) > limit_us)
+        if (++m->held > 2 && (double)(r->look_us - m->gives_us) * own / (m->got + 1) > limit_us)
             watch_drop(r, i, HTH_REDUCE_DROP_SLOW);
     }
 }
@@ -233,7 +227,6 @@ void watch_tick(struct hth_reduce_round *r)
     int64_t now = hth_now_us(r->reducer->env);
     hth_rpc_observe_late(r->reducer->rpc, r->look_us);
     r->look_us = now;
-    r->looks++;
     for (uint32_t i = 0; i < r->is.member_count; i++) {
         struct reduce_member_state *m = &r->members[i];
         struct hth_rpc_peer_info info;
@@ -242,7 +235,7 @@ void watch_tick(struct hth_reduce_round *r)
         if (hth_rpc_peer_info(r->reducer->rpc, &m->is.id, &info) != HTH_OK)
             info = (struct hth_rpc_peer_info){0};
         listen_to(r, m, &info, now);
-        if (r->looks % NUDGE_LOOKS == 0)
+        if ((now - r->start_us) / LOOK_US % 2 == 0)
             hth_rpc_nudge(r->reducer->rpc, &m->is.id);
         judge(r, i, &info, now);
     }

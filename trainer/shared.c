@@ -164,7 +164,7 @@ static bool on_may_begin(void *arg)
 
 static size_t blocks_of(const struct hth_trainer *t)
 {
-    return (flat_len(t) + HTH_AVG_FAR_FLOATS - 1) / HTH_AVG_FAR_FLOATS;
+    return (flat_len(t) + HTH_AVG_BLOCK_FLOATS - 1) / HTH_AVG_BLOCK_FLOATS;
 }
 
 /* A mean of honest gradients is not much larger than the largest that this trainer took lately. A
@@ -177,7 +177,7 @@ static void bound_means(struct hth_trainer *t, const float *mean)
     double sum = 0;
 
     for (size_t k = 0; k < blocks; k++) {
-        size_t first = k * HTH_AVG_FAR_FLOATS, count = HTH_MIN(n - first, HTH_AVG_FAR_FLOATS);
+        size_t first = k * HTH_AVG_BLOCK_FLOATS, count = HTH_MIN(n - first, HTH_AVG_BLOCK_FLOATS);
         double squares = 0;
 
         for (size_t i = first; i < first + count; i++)
@@ -186,7 +186,7 @@ static void bound_means(struct hth_trainer *t, const float *mean)
         sum += squares;
     }
     for (size_t k = 0; k < blocks; k++) {
-        size_t count = HTH_MIN(n - k * HTH_AVG_FAR_FLOATS, HTH_AVG_FAR_FLOATS);
+        size_t count = HTH_MIN(n - k * HTH_AVG_BLOCK_FLOATS, HTH_AVG_BLOCK_FLOATS);
 
         norm[k] = HTH_MAX(norm[k], (float)sqrt(sum * (double)count / (double)n));
         b->far[k] = 0;

@@ -129,7 +129,7 @@ struct hth_batch {
     bool on;
     float *sum;       /* of gradients times samples; flat */
     uint64_t samples; /* in the sum */
-    /* Of each HTH_AVG_FAR_FLOATS of the gradient: norms of those taken last, a ring; and how far
+    /* Of each HTH_AVG_BLOCK_FLOATS of the gradient: norms of those taken last, a ring; and how far
      * from it a mean may lie. NULL: anywhere. */
     float *norm[HTH_AVG_CHANGES], *far;
     uint32_t takes;
