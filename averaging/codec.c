@@ -153,19 +153,6 @@ enum hth_err hth_codec_encode(const struct hth_segment *segments, uint32_t count
     return HTH_OK;
 }
 
-enum hth_err hth_codec_add(const struct hth_segment *segments, uint32_t count, const uint8_t *in,
-                           float alpha, float *y)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        const struct hth_segment *s = &segments[i];
-        size_t bytes = hth_quant_bytes(s->format, s->count);
-        HTH_TRY(hth_quant_decode_add(s->format, in, bytes, s->count, alpha, y));
-        in += bytes;
-        y += s->count;
-    }
-    return HTH_OK;
-}
-
 enum hth_err hth_codec_decode(const struct hth_segment *segments, uint32_t count, const uint8_t *in,
                               const float *own, float *y)
 {
@@ -174,7 +161,7 @@ enum hth_err hth_codec_decode(const struct hth_segment *segments, uint32_t count
         size_t bytes = hth_quant_bytes(s->format, s->count);
         if (own != NULL && s->format != HTH_QUANT_F32) {
             memcpy(y, own, s->count * sizeof(float));
-            HTH_TRY(hth_codec_add(s, 1, in, 1, y));
+            HTH_TRY(hth_quant_decode_add(s->format, in, bytes, s->count, 1, y));
         } else {
             HTH_TRY(hth_quant_decode(s->format, in, bytes, s->count, y));
         }

@@ -82,12 +82,10 @@ bool hth_codec_is_fp32(const struct hth_segment *segments, uint32_t count);
 /* Writes hth_codec_bytes bytes. Errors: E_NOT_FINITE. */
 enum hth_err hth_codec_encode(const struct hth_segment *segments, uint32_t count, const float *x,
                               uint8_t *out) HTH_MUST;
-/* y += alpha * what the bytes say. The segments were checked against `bytes`. After an error y is
- * partly changed. Errors: E_NOT_FINITE. */
-enum hth_err hth_codec_add(const struct hth_segment *segments, uint32_t count, const uint8_t *in,
-                           float alpha, float *y) HTH_MUST;
 /* y = what the bytes say. With `own`, of a reducer's answer: what that makes of one's own values;
- * an fp32 segment is the mean itself, any other the mean minus what was sent. The same errors. */
+ * an fp32 segment is the mean itself, any other the mean minus what was sent. The
+ * segments were checked against `bytes`. After an error y is partly changed. Errors:
+ * E_NOT_FINITE. */
 enum hth_err hth_codec_decode(const struct hth_segment *segments, uint32_t count, const uint8_t *in,
                               const float *own, float *y) HTH_MUST;
 

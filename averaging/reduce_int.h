@@ -241,25 +241,21 @@ void weigh_members(struct hth_reduce_round *r);
 
 /* A contribution as plain memory. */
 struct sum_input {
-    const struct hth_segment *segments; /* NULL: fp32 in one piece */
-    uint32_t segment_count;
-    const uint8_t *bytes;
+    const float *values;
     double weight;
     bool out;      /* there is none; out: or it is not finite, and left out */
     bool answered; /* of reduce_take.c: its answer is written */
 };
 
-/* mean = sum w_i x_i / sum w_i over the inputs that are finite, in their order; the weight of those
- * in *weight. With none, mean is untouched and *weight 0. Errors: E_NO_MEMORY. */
-enum hth_err hth_reduce_sum(struct sum_input *in, uint32_t n, float *mean, uint32_t count,
-                            double *weight) HTH_MUST;
+/* mean = sum w_i x_i / sum w_i over the inputs that are finite, in their order; returns the weight
+ * of those. With none, mean is of no use and the weight 0. */
+double hth_reduce_sum(struct sum_input *in, uint32_t n, float *mean, uint32_t count) HTH_MUST;
 /* Writes the reducer's answer to `bytes`: fp32 segments the mean, others mean - sent. Errors:
- * those of encoding and decoding. */
-enum hth_err hth_reduce_answer(const struct sum_input *sent, const float *mean, uint32_t count,
+ * those of encoding. */
+enum hth_err hth_reduce_answer(const struct hth_segment *segments, uint32_t segment_count,
+                               const float *sent, const float *mean, uint32_t count,
                                uint8_t *bytes) HTH_MUST;
 bool hth_reduce_is_finite(const float *x, size_t n);
-/* The input's values: where they are, or decoded into `room`. Errors: a decoder's. */
-enum hth_err hth_reduce_values(const struct sum_input *in, float *room, const float **out) HTH_MUST;
 
 /* Sorts, the least first, and returns x[rank]. */
 double hth_reduce_rank(double *x, uint32_t n, uint32_t rank);
@@ -270,8 +266,8 @@ double hth_reduce_rank(double *x, uint32_t n, uint32_t rank);
 
 /* After hth_reduce_sum over the same inputs, whose `mean` is replaced where somebody is further off
  * than `clip` times the median, for its weight; it stays where differences overflow. `fixed`: each
- * HTH_AVG_BLOCK_FLOATS floats by themselves. A function of the inputs alone. Errors: E_NO_MEMORY, a
- * decoder's. */
+ * HTH_AVG_BLOCK_FLOATS floats by themselves. A function of the inputs alone. Errors: E_NO_MEMORY.
+ */
 enum hth_err hth_reduce_clip(const struct sum_input *in, uint32_t n, double clip, bool fixed,
                              float *mean, uint32_t count) HTH_MUST;
 

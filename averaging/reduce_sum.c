@@ -52,87 +52,40 @@ static bool all_small(const float *x, size_t n)
     return true;
 }
 
-static bool is_plain(const struct sum_input *in)
+/* In stretches: the sum is read and written once. */
+static bool add(const struct sum_input *in, uint32_t n, double weight, float *mean, uint32_t count)
 {
-    return in->segments == NULL ||
-           (in->segment_count == 1 && in->segments[0].format == HTH_QUANT_F32);
-}
-
-enum hth_err hth_reduce_values(const struct sum_input *in, float *room, const float **out)
-{
-    *out = room;
-    if (is_plain(in)) {
-        *out = (const float *)(const void *)in->bytes;
-        return HTH_OK;
-    }
-    return hth_codec_decode(in->segments, in->segment_count, in->bytes, NULL, room);
-}
-
-/* Leaves out the inputs that spoil the sum. */
-static enum hth_err leave_out(struct sum_input *in, uint32_t n, uint32_t count)
-{
-    float *room = hth_try_block((size_t)count * sizeof(float));
-    if (room == NULL)
-        return HTH_E_NO_MEMORY;
-    for (uint32_t i = 0; i < n; i++) {
-        const float *values;
-        in[i].out = in[i].out || hth_reduce_values(&in[i], room, &values) != HTH_OK ||
-                    !all_small(values, count);
-    }
-    hth_block_free(room, (size_t)count * sizeof(float));
-    return HTH_OK;
-}
-
-/* Of plain inputs only, the sum is read and written once. */
-static enum hth_err add(const struct sum_input *in, uint32_t n, double weight, float *mean,
-                        uint32_t count, uint32_t block)
-{
-    for (uint32_t at = 0; at < count; at += block) {
-        size_t len = HTH_MIN(count - at, block);
+    for (uint32_t at = 0; at < count; at += BLOCK_FLOATS) {
+        size_t len = HTH_MIN(count - at, BLOCK_FLOATS);
         bool first = true;
         for (uint32_t i = 0; i < n; i++) {
-            const float *x = (const float *)(const void *)in[i].bytes + at;
             float alpha = (float)(in[i].weight / weight);
             if (in[i].out)
                 continue;
-            if (first && !is_plain(&in[i]))
-                memset(mean, 0, len * sizeof(float));
-            if (!is_plain(&in[i]))
-                HTH_TRY(
-                    hth_codec_add(in[i].segments, in[i].segment_count, in[i].bytes, alpha, mean));
-            else if (first)
-                scale_into(x, alpha, mean + at, len);
+            if (first)
+                scale_into(in[i].values + at, alpha, mean + at, len);
             else
-                scale_add(x, alpha, mean + at, len);
+                scale_add(in[i].values + at, alpha, mean + at, len);
             first = false;
         }
         if (!hth_reduce_is_finite(mean + at, len))
-            return HTH_E_NOT_FINITE;
+            return false;
     }
-    return HTH_OK;
+    return true;
 }
 
-enum hth_err hth_reduce_sum(struct sum_input *in, uint32_t n, float *mean, uint32_t count,
-                            double *weight)
+double hth_reduce_sum(struct sum_input *in, uint32_t n, float *mean, uint32_t count)
 {
     for (int turn = 0; turn < 2; turn++) {
-        uint32_t block = HTH_MIN(BLOCK_FLOATS, count);
-        *weight = 0;
-        for (uint32_t i = 0; i < n; i++) {
-            if (in[i].out)
-                continue;
-            *weight += in[i].weight;
-            block = is_plain(&in[i]) ? block : count;
-        }
-        if (!(*weight > 0))
-            return HTH_OK;
-        enum hth_err err = add(in, n, *weight, mean, count, block);
-        if (err == HTH_OK || err == HTH_E_NO_MEMORY)
-            return err;
-        HTH_TRY(leave_out(in, n, count));
+        double weight = 0;
+        for (uint32_t i = 0; i < n; i++)
+            weight += in[i].out ? 0 : in[i].weight;
+        if (!(weight > 0) || add(in, n, weight, mean, count))
+            return weight;
+        for (uint32_t i = 0; i < n; i++)
+            in[i].out = in[i].out || !all_small(in[i].values, count);
     }
-    *weight = 0;
-    return HTH_OK;
+    return 0;
 }
 
 static int by_size(const void *a, const void *b)
@@ -147,20 +100,16 @@ double hth_reduce_rank(double *x, uint32_t n, uint32_t rank)
     return x[rank];
 }
 
-enum hth_err hth_reduce_answer(const struct sum_input *sent, const float *mean, uint32_t count,
-                               uint8_t *bytes)
+enum hth_err hth_reduce_answer(const struct hth_segment *segments, uint32_t segment_count,
+                               const float *sent, const float *mean, uint32_t count, uint8_t *bytes)
 {
-    size_t size = (size_t)count * sizeof(float);
-    float *rest = hth_try_block(size);
+    float *rest = hth_try_block((size_t)count * sizeof(float));
     if (rest == NULL)
         return HTH_E_NO_MEMORY;
-    memcpy(rest, mean, size);
-    enum hth_err err = hth_codec_add(sent->segments, sent->segment_count, sent->bytes, -1.0f, rest);
-    for (uint32_t i = 0, at = 0; i < sent->segment_count; at += sent->segments[i++].count)
-        if (sent->segments[i].format == HTH_QUANT_F32)
-            memcpy(rest + at, mean + at, sent->segments[i].count * sizeof(float));
-    if (err == HTH_OK)
-        err = hth_codec_encode(sent->segments, sent->segment_count, rest, bytes);
-    hth_block_free(rest, size);
+    for (uint32_t i = 0, at = 0; i < segment_count; i++)
+        for (uint32_t end = at + segments[i].count; at < end; at++)
+            rest[at] = segments[i].format == HTH_QUANT_F32 ? mean[at] : mean[at] - sent[at];
+    enum hth_err err = hth_codec_encode(segments, segment_count, rest, bytes);
+    hth_block_free(rest, (size_t)count * sizeof(float));
     return err;
 }

@@ -17,7 +17,9 @@ struct sum {
     enum hth_err err;
     double clip;   /* as of the options */
     double weight; /* of what could be added, as it counts here */
-    bool told;     /* the room of this member's values has what all are told */
+    float *room;   /* of narrow values, decoded */
+    size_t room_bytes;
+    bool told; /* the room of this member's values has what all are told */
     struct sum_input in[];
 };
 
@@ -87,28 +89,52 @@ static void let_go(struct reduce_contribution *c)
 
 /* ---- the job ------------------------------------------------------------------------------- */
 
-/* Its own values are added as this member sends them to others: all who have the same ones add the
- * same, whoever of them reduces. */
-static void prepare(struct sum *s)
+static const float *own_values(const struct sum *s)
 {
     const struct reduce_part *o = s->part;
-    const struct hth_reduce_round *r = o->round;
-    for (uint32_t i = 0; i < r->is.member_count; i++) {
+    return (const float *)(const void *)o->round->is.values->data + o->first;
+}
+
+/* Its own values are added as this member sends them to others: all who have the same ones add the
+ * same, whoever of them reduces. */
+static enum hth_err decode(const struct sum *s, uint32_t i, float *y)
+{
+    const struct reduce_contribution *c = &s->part->from[i];
+    if (c == mine_of(s->part))
+        HTH_TRY(hth_codec_encode(c->segments, c->segment_count, own_values(s), c->blob->data));
+    return hth_codec_decode(c->segments, c->segment_count, c->blob->data + c->offset, NULL, y);
+}
+
+/* The inputs as floats: where they are, or decoded. */
+static enum hth_err prepare(struct sum *s)
+{
+    const struct reduce_part *o = s->part;
+    const struct hth_reduce_opts *is = &o->round->is;
+    float *y = NULL;
+    for (uint32_t i = 0; i < is->member_count; i++) {
+        bool narrow = !hth_codec_is_fp32(o->from[i].segments, o->from[i].segment_count);
+        s->room_bytes += !s->in[i].out && narrow ? o->count * sizeof(float) : 0;
+    }
+    if (s->room_bytes > 0)
+        y = s->room = hth_try_block(s->room_bytes);
+    if (s->room_bytes > 0 && y == NULL)
+        return HTH_E_NO_MEMORY;
+    for (uint32_t i = 0; i < is->member_count; i++) {
         const struct reduce_contribution *c = &o->from[i];
         struct sum_input *in = &s->in[i];
         if (in->out)
             continue;
-        if (i == r->is.self) {
-            in->bytes = r->is.values->data + o->first * sizeof(float);
-            if (c->blob == NULL ||
-                hth_codec_encode(c->segments, c->segment_count, (const void *)in->bytes,
-                                 c->blob->data) != HTH_OK)
-                continue;
+        if (!hth_codec_is_fp32(c->segments, c->segment_count)) {
+            in->values = y;
+            in->out = decode(s, i, y) != HTH_OK;
+            y += o->count;
+        } else if (i == is->self) {
+            in->values = own_values(s);
+        } else {
+            in->values = (const float *)(const void *)(c->blob->data + c->offset);
         }
-        in->segments = c->segments;
-        in->segment_count = c->segment_count;
-        in->bytes = c->blob->data + c->offset;
     }
+    return HTH_OK;
 }
 
 /* The mean becomes what the others make of it. */
@@ -127,17 +153,17 @@ static enum hth_err write_answers(struct sum *s, float *mean)
 {
     const struct reduce_part *o = s->part;
     const struct reduce_contribution *mine = mine_of(o);
-    const struct hth_reduce_opts *is = &o->round->is;
-    for (uint32_t i = 0; i < is->member_count; i++) {
+    for (uint32_t i = 0; i < o->round->is.member_count; i++) {
+        const struct reduce_contribution *c = &o->from[i];
         struct sum_input *in = &s->in[i];
-        if (in->answered)
-            in->answered = !in->out && in->segments != NULL &&
-                           hth_reduce_answer(in, mean, o->count, o->from[i].answer->data) == HTH_OK;
+        in->answered = in->answered && !in->out &&
+                       hth_reduce_answer(c->segments, c->segment_count, in->values, mean, o->count,
+                                         c->answer->data) == HTH_OK;
     }
-    if (!s->in[is->self].answered)
+    if (!s->in[o->round->is.self].answered)
         return HTH_OK;
-    return hth_codec_decode(mine->segments, mine->segment_count, mine->answer->data,
-                            (const float *)(const void *)is->values->data + o->first, mean);
+    return hth_codec_decode(mine->segments, mine->segment_count, mine->answer->data, own_values(s),
+                            mean);
 }
 
 static void run_sum(struct hth_job *job)
@@ -148,16 +174,16 @@ static void run_sum(struct hth_job *job)
     uint32_t n = r->is.member_count;
     float *mean = (float *)(void *)r->average->data + (o->first - r->average_first);
 
-    prepare(s);
-    s->err = hth_reduce_sum(s->in, n, mean, o->count, &s->weight);
+    s->err = prepare(s);
     if (s->err != HTH_OK)
         return;
+    s->weight = hth_reduce_sum(s->in, n, mean, o->count);
     if (!(s->weight > 0)) {
         s->told = false;
         for (uint32_t i = 0; i < n; i++)
             s->in[i].answered = false;
         if (r->is.values != NULL)
-            memcpy(mean, r->is.values->data + o->first * sizeof(float), o->count * sizeof(float));
+            memcpy(mean, own_values(s), o->count * sizeof(float));
         return;
     }
     if (s->clip > 0)
@@ -170,6 +196,8 @@ static void run_sum(struct hth_job *job)
 
 static void sum_free(struct sum *s)
 {
+    if (s->room != NULL)
+        hth_block_free(s->room, s->room_bytes);
     round_unref(s->part->round);
     hth_free(s);
 }

@@ -192,7 +192,7 @@ TEST(there_and_back)
     static const enum hth_quant_format all[] = {HTH_QUANT_F32,      HTH_QUANT_F16,
                                                 HTH_QUANT_BF16,     HTH_QUANT_INT8,
                                                 HTH_QUANT_DYNAMIC8, HTH_QUANT_UNIFORM8};
-    float x[FLOATS], y[FLOATS], want[FLOATS], sum[FLOATS];
+    float x[FLOATS], y[FLOATS], want[FLOATS];
     static uint8_t bytes[4 * FLOATS + 4096], one[4 * FLOATS + 4096];
     normals(x, FLOATS, 1);
     for (size_t a = 0; a < HTH_ARRAY_LEN(all); a++) {
@@ -210,11 +210,6 @@ TEST(there_and_back)
         }
         assert_ok(hth_codec_decode(seg, n, bytes, NULL, y));
         assert_memory_equal(y, want, sizeof(y));
-        memcpy(sum, x, sizeof(x));
-        assert_ok(hth_codec_add(seg, n, bytes, -0.5f, sum));
-        for (uint32_t i = 0; i < FLOATS; i++) {
-            assert_close(sum[i], (double)x[i] - 0.5 * (double)want[i], 1e-6, 1e-6);
-        }
         /* An answer: fp32 as it is, the rest added to the own values. */
         assert_ok(hth_codec_decode(seg, n, bytes, x, y));
         for (uint32_t i = 0; i < FLOATS; i++) {
@@ -240,7 +235,6 @@ TEST(not_finite)
     memset(bytes, 0, sizeof(bytes));
     bytes[301] = 0x7c; /* infinity */
     assert_err(HTH_E_NOT_FINITE, hth_codec_decode(&s, 1, bytes, NULL, y));
-    assert_err(HTH_E_NOT_FINITE, hth_codec_add(&s, 1, bytes, 1, y));
 }
 
 /* ---- messages ------------------------------------------------------------------------------ */

@@ -25,7 +25,6 @@ static void try_values(const struct hth_segment *segments, uint32_t count, const
         for (uint64_t i = 0; i < floats; i++)
             HTH_ASSERT(isfinite(y[i]));
     }
-    (void)!hth_codec_add(segments, count, bytes, 0.5f, y);
     (void)!hth_codec_decode(segments, count, bytes, own, y);
     hth_free(own);
     hth_free(y);
