@@ -65,7 +65,7 @@ static enum hth_err share_out(const struct hth_reduce_round *r, uint64_t total, 
     for (uint32_t i = 0; i < n; i++)
         bandwidth[i] = r->members[i].is.bandwidth;
     HTH_TRY(bound_claims(r, bandwidth, n, total));
-    HTH_TRY(hth_avg_shares(bandwidth, n, weights, NULL));
+    HTH_TRY(hth_avg_shares(bandwidth, n, weights));
     HTH_TRY(hth_avg_split(weights, n, total, HTH_AVG_BLOCK_FLOATS / r->unit, units));
     for (uint32_t i = 0; i < n; i++)
         if (bandwidth[i] > bandwidth[fastest])

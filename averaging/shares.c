@@ -48,7 +48,7 @@ static double fill_part(const double *bandwidth, const uint32_t *places, uint32_
     return level;
 }
 
-enum hth_err hth_avg_shares(const double *bandwidth, uint32_t n, double *w, double *xi)
+enum hth_err hth_avg_shares(const double *bandwidth, uint32_t n, double *w)
 {
     uint32_t places[HTH_AVG_MEMBERS_MAX];
     if (n == 0 || n > HTH_AVG_MEMBERS_MAX || hth_avg_bandwidth_bad(bandwidth, n) != n)
@@ -65,11 +65,6 @@ enum hth_err hth_avg_shares(const double *bandwidth, uint32_t n, double *w, doub
         else
             w[i] = 1.0 / count;
     }
-    if (xi == NULL)
-        return HTH_OK;
-    *xi = n == 1 ? 0 : count == 0 ? INFINITY : 1 / bandwidth[places[count - 1]];
-    if (n > 2 && count > 0)
-        *xi = HTH_MAX(level, *xi);
     return HTH_OK;
 }
 

@@ -210,17 +210,20 @@ static enum hth_err run(const struct hth_links_opts *opts, enum hth_links_way wa
 enum hth_err hth_links_times(const double *bandwidth, uint32_t n, double bits,
                              double seconds[HTH_LINKS_WAYS])
 {
-    double w[HTH_AVG_MEMBERS_MAX], xi, fastest = 0, slowest = INFINITY;
+    double w[HTH_AVG_MEMBERS_MAX], xi = 0, fastest = 0, slowest = INFINITY;
     if (!(bits > 0 && isfinite(bits)))
         return HTH_E_RANGE;
-    HTH_TRY(hth_avg_shares(bandwidth, n, w, &xi));
+    HTH_TRY(hth_avg_shares(bandwidth, n, w));
     for (uint32_t i = 0; i < n; i++) {
+        if (bandwidth[i] == 0)
+            continue;
         fastest = HTH_MAX(fastest, bandwidth[i]);
-        slowest = bandwidth[i] > 0 ? HTH_MIN(slowest, bandwidth[i]) : slowest;
+        slowest = HTH_MIN(slowest, bandwidth[i]);
+        xi = HTH_MAX(xi, (1 + ((double)n - 2) * w[i]) / bandwidth[i]);
     }
     seconds[HTH_LINKS_ALLREDUCE] = 2.0 * (n - 1) / n * bits / (fastest > 0 ? slowest : 0);
     seconds[HTH_LINKS_SERVER] = (double)(n - 1) * bits / fastest;
-    seconds[HTH_LINKS_ADAPTIVE] = bits * xi;
+    seconds[HTH_LINKS_ADAPTIVE] = xi > 0 ? bits * xi : INFINITY;
     for (int way = 0; n == 1 && way < HTH_LINKS_WAYS; way++)
         seconds[way] = 0;
     return HTH_OK;

@@ -102,9 +102,10 @@ static error_t parse_shares(int key, char *arg, struct argp_state *state)
     return 0;
 }
 
-static void print_shares(const struct shares *s, const double *w, double xi, const uint64_t *counts,
+static void print_shares(const struct shares *s, const double *w, const uint64_t *counts,
                          const double times[HTH_LINKS_WAYS])
 {
+    double xi = times[HTH_LINKS_ADAPTIVE] / ((double)s->elements * FLOAT_MBIT);
     if (!s->json) {
         printf("%10s %12s %14s\n", "Mbit/s", "share", "floats");
         for (uint32_t i = 0; i < s->count; i++)
@@ -135,16 +136,16 @@ static void print_shares(const struct shares *s, const double *w, double xi, con
 
 /* Round shares to whole floats, with none for a peer below the minimum. The slowest peer with these
  * shares decides the time (averaging/shares.h). */
-static void round_shares(const struct shares *s, const uint64_t *counts, double *w, double *xi,
+static void round_shares(const struct shares *s, const uint64_t *counts, double *w,
                          double times[HTH_LINKS_WAYS])
 {
-    *xi = 0;
+    double xi = 0;
     for (uint32_t i = 0; i < s->count; i++) {
         w[i] = (double)counts[i] / (double)s->elements;
         if (s->bandwidth[i] > 0 && s->count > 1)
-            *xi = fmax(*xi, (1 + (s->count - 2.0) * w[i]) / s->bandwidth[i]);
+            xi = fmax(xi, (1 + (s->count - 2.0) * w[i]) / s->bandwidth[i]);
     }
-    times[HTH_LINKS_ADAPTIVE] = *xi * (double)s->elements * FLOAT_MBIT;
+    times[HTH_LINKS_ADAPTIVE] = xi * (double)s->elements * FLOAT_MBIT;
 }
 
 int hth_sim_shares_verb(int argc, char **argv)
@@ -157,21 +158,21 @@ int hth_sim_shares_verb(int argc, char **argv)
             "an average with these shares, with equal shares, and over one server.",
     };
     struct shares s = {.elements = 17700000};
-    double w[HTH_AVG_MEMBERS_MAX], xi;
+    double w[HTH_AVG_MEMBERS_MAX];
     uint64_t counts[HTH_AVG_MEMBERS_MAX];
     double times[HTH_LINKS_WAYS];
     if (argp_parse(&argp, argc, argv, 0, NULL, &s) != 0)
         return HTH_EXIT_USAGE;
     /* Both sides are in megabits, so the times are in seconds. */
-    enum hth_err err = hth_avg_shares(s.bandwidth, s.count, w, &xi);
+    enum hth_err err = hth_avg_shares(s.bandwidth, s.count, w);
     if (err == HTH_OK)
         err = hth_avg_split(w, s.count, s.elements, s.minimum, counts);
     if (err == HTH_OK)
         err = hth_links_times(s.bandwidth, s.count, (double)s.elements * FLOAT_MBIT, times);
     if (err == HTH_OK && s.minimum > 0)
-        round_shares(&s, counts, w, &xi, times);
+        round_shares(&s, counts, w, times);
     if (err == HTH_OK)
-        print_shares(&s, w, xi, counts, times);
+        print_shares(&s, w, counts, times);
     else
         hth_cli_say_error("sim shares: %s", hth_err_text(err));
     return hth_exit_of(err);
