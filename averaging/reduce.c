@@ -46,6 +46,7 @@ void round_unref(struct hth_reduce_round *r)
     hth_free((void *)r->is.far);
     hth_free((void *)r->is.spans);
     hth_free(r->members);
+    hth_free(r->fates);
     hth_free(r);
 }
 
@@ -88,44 +89,32 @@ static void round_remove(struct hth_reduce_round *r, enum hth_err err)
 
 /* ---- rounds: end --------------------------------------------------------------------------- */
 
-static void fill_result(struct hth_reduce_round *r, struct hth_reduce_fate *fates,
-                        struct hth_reduce_result *res)
-{
-    uint64_t floats = r->is.values != NULL ? r->is.count : reduce_self(r)->floats;
-    for (uint32_t i = 0; i < r->is.member_count; i++) {
-        const struct reduce_member_state *m = &r->members[i];
-        fates[i] = (struct hth_reduce_fate){m->as_sender, m->as_reducer, m->parts_missing};
-        res->dropped += m->as_sender != HTH_REDUCE_DROP_NONE ||
-                        m->as_reducer != HTH_REDUCE_DROP_NONE || m->parts_missing > 0;
-    }
-    res->err = r->err;
-    res->average = r->err == HTH_OK && r->is.values != NULL ? r->average : NULL;
-    res->weight = floats > 0 ? r->weight_floats / (double)floats : 0;
-    res->weight_fraction = res->weight / r->group_weight;
-    res->fates = fates;
-    res->members = r->is.member_count;
-    res->parts = r->part_count;
-    res->parts_kept = r->parts_kept;
-    res->bytes_out = r->bytes_out;
-    res->bytes_in = r->bytes_in;
-    res->took_us = hth_now_us(r->reducer->env) - r->start_us;
-}
-
 static void finish(struct hth_reduce_round *r)
 {
-    struct hth_reduce_result res = {0};
-    struct hth_reduce_fate *fates = hth_new_array(struct hth_reduce_fate, r->is.member_count);
+    struct hth_reduce_result *res = &r->result;
+    uint64_t floats = r->is.values != NULL ? r->is.count : reduce_self(r)->floats;
+    for (uint32_t i = 0; i < r->is.member_count; i++) {
+        const struct hth_reduce_fate *fate = &r->fates[i];
+        res->dropped += fate->as_sender != HTH_REDUCE_DROP_NONE ||
+                        fate->as_reducer != HTH_REDUCE_DROP_NONE || fate->parts_missing > 0;
+    }
+    res->average = res->err == HTH_OK && r->is.values != NULL ? r->average : NULL;
+    res->weight = floats > 0 ? res->weight / (double)floats : 0;
+    res->weight_fraction = res->weight / r->group_weight;
+    res->fates = r->fates;
+    res->members = r->is.member_count;
+    res->parts = r->part_count;
+    res->took_us = hth_now_us(r->reducer->env) - r->start_us;
     round_ref(r);
-    fill_result(r, fates, &res);
     round_remove(r, HTH_E_EXPIRED);
-    r->is.done(r->is.arg, &res);
-    hth_free(fates);
+    r->is.done(r->is.arg, res);
     round_unref(r);
 }
 
 void round_check(struct hth_reduce_round *r)
 {
-    if (r->reducer != NULL && (r->err != HTH_OK || (r->sends_left == 0 && r->owns_left == 0)))
+    if (r->reducer != NULL &&
+        (r->result.err != HTH_OK || (r->sends_left == 0 && r->owns_left == 0)))
         finish(r);
 }
 
@@ -137,7 +126,7 @@ void round_soon(struct hth_reduce_round *r)
 
 void round_fail(struct hth_reduce_round *r, enum hth_err err)
 {
-    r->err = err;
+    r->result.err = err;
     round_soon(r);
 }
 
@@ -149,7 +138,7 @@ static void on_round_timer(void *arg)
     round_check(r);
     /* Arithmetic that is still in the lane's queue may not hold up the caller. */
     if (r->reducer != NULL && hth_now_us(r->reducer->env) >= r->end_us)
-        r->err = HTH_E_TIMEOUT;
+        r->result.err = HTH_E_TIMEOUT;
     round_check(r);
     round_unref(r);
 }
@@ -253,9 +242,11 @@ static struct hth_reduce_round *round_new(struct hth_reducer *red, const struct 
     r->reducer = red;
     r->is = *o;
     r->members = hth_new_array(struct reduce_member_state, o->member_count);
+    r->fates = hth_new_array(struct hth_reduce_fate, o->member_count);
     for (uint32_t i = 0; i < o->member_count; i++) {
         r->members[i].is = o->members[i];
         r->members[i].round = r;
+        r->members[i].fate = &r->fates[i];
         r->members[i].heard_us = r->members[i].progress_us = r->members[i].here_us = now;
         r->group_weight += o->members[i].weight;
     }

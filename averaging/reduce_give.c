@@ -107,8 +107,8 @@ static void done_apply(struct hth_job *job, enum hth_err err)
         reducer_of(p)->settled++;
         r->settled_floats += p->count;
         r->sends_left--;
-        r->parts_kept += kept;
-        r->weight_floats += (kept ? reduce_self(r)->is.weight : g->weight) * p->count;
+        r->result.parts_kept += kept;
+        r->result.weight += (kept ? reduce_self(r)->is.weight : g->weight) * p->count;
         give_pump_all(r);
         round_check(r);
     }
@@ -148,9 +148,9 @@ static void note_missing(struct hth_reduce_round *r, uint32_t reducer,
 {
     for (uint32_t i = 0; i < reply->missing_count; i++) {
         if (reply->missing[i] < r->is.member_count)
-            r->members[reply->missing[i]].parts_missing++;
+            r->members[reply->missing[i]].fate->parts_missing++;
         if (reply->missing[i] == reducer)
-            r->members[reducer].as_sender = HTH_REDUCE_DROP_NOT_FINITE;
+            r->members[reducer].fate->as_sender = HTH_REDUCE_DROP_NOT_FINITE;
     }
 }
 
@@ -192,7 +192,7 @@ static void on_reply(struct reduce_part *p, const struct hth_rpc_result *result)
     }
     note_missing(r, p->to, &reply);
     uint64_t bytes = hth_codec_bytes(reply.segments, reply.segment_count);
-    r->bytes_in += bytes;
+    r->result.bytes_in += bytes;
     r->reducer->stats.bytes_in += bytes;
     apply(p, bytes > 0 ? t->blob : NULL, bytes > 0 ? t->offset : 0, &reply);
     give_pump(r, p->to);
@@ -261,7 +261,7 @@ static void send_call(struct give *g)
     };
     enum hth_err err = hth_rpc_call(r->reducer->rpc, &target, &opts, on_answer, p, &p->call);
     if (err == HTH_OK)
-        r->bytes_out += bytes;
+        r->result.bytes_out += bytes;
     else if (err == HTH_E_QUEUE_FULL)
         p->waiting = true;
     else
@@ -280,12 +280,12 @@ static void done_encode(struct hth_job *job, enum hth_err err)
     struct give *g = HTH_CONTAINER(job, struct give, job);
     struct reduce_part *p = g->part;
     struct hth_reduce_round *r = p->round;
-    bool given_up = reducer_of(p)->as_reducer != HTH_REDUCE_DROP_NONE;
+    bool given_up = reducer_of(p)->fate->as_reducer != HTH_REDUCE_DROP_NONE;
     if (r->reducer != NULL && (err != HTH_OK || given_up || g->err == HTH_E_NO_MEMORY)) {
         keep(p);
     } else if (r->reducer != NULL) {
         if (g->err != HTH_OK) { /* nothing that could be added */
-            reduce_self(r)->as_sender = HTH_REDUCE_DROP_NOT_FINITE;
+            reduce_self(r)->fate->as_sender = HTH_REDUCE_DROP_NOT_FINITE;
             g->segment_count = 0;
         }
         send_call(g);
@@ -379,7 +379,7 @@ void give_fail(struct hth_reduce_round *r, uint32_t to, enum hth_reduce_drop why
     if (r->reducer == NULL || !watch_due_as_reducer(r, to))
         return;
     watch_say(r, to, "reducer", why);
-    m->as_reducer = why;
+    m->fate->as_reducer = why;
     for (uint32_t i = 0; i < m->part_count; i++) {
         struct reduce_part *p = &r->parts[m->first_part + i];
         bool out = p->call != NULL;

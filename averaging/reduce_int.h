@@ -76,16 +76,14 @@ struct reduce_member_state {
     struct hth_reduce_round *round;
     struct hth_reduce_member is;
     double counts; /* of its weight, in the parts reduced here */
+    struct hth_reduce_fate *fate;
     /* as sender, to this member */
     uint32_t got; /* parts reduced here that it has sent */
-    enum hth_reduce_drop as_sender;
     /* as reducer */
     uint64_t first, floats; /* its share */
     uint32_t first_part, part_count;
     uint32_t begun, settled;  /* of part_count */
     uint64_t under_way_bytes; /* of parts that are begun and not answered */
-    enum hth_reduce_drop as_reducer;
-    uint32_t parts_missing;
     /* life */
     int64_t heard_us, progress_us;
     int64_t here_us;      /* since when there is a connection to it */
@@ -119,11 +117,8 @@ struct hth_reduce_round {
     int64_t first_us; /* when the first was heard; 0: nobody yet */
     double best_us;   /* that all parts would take most of the members, at their best pace */
     int64_t look_us;  /* when the next look is due */
-    /* results */
-    enum hth_err err;
-    double weight_floats; /* weight times floats, summed over parts */
-    uint32_t parts_kept;
-    uint64_t bytes_out, bytes_in;
+    struct hth_reduce_fate *fates;   /* of all members */
+    struct hth_reduce_result result; /* its weight is times floats until the end */
 };
 
 /* A request for a round that has not begun here. */

@@ -56,7 +56,7 @@ static void reply(struct reduce_contribution *c, const struct hth_segment *segme
                                 bytes > 0 ? 1 : 0};
     struct hth_rpc_request *req = c->req;
     c->req = NULL;
-    r->bytes_out += bytes;
+    r->result.bytes_out += bytes;
     hth_rpc_reply(req, &body);
 }
 
@@ -213,15 +213,15 @@ static void settle(struct sum *s)
         struct reduce_member_state *m = &r->members[i];
         if (o->from[i].state == GIVE_HERE && s->in[i].out) {
             o->from[i].state = GIVE_EMPTY;
-            if (m->as_sender == HTH_REDUCE_DROP_NONE)
-                m->as_sender = HTH_REDUCE_DROP_NOT_FINITE;
+            if (m->fate->as_sender == HTH_REDUCE_DROP_NONE)
+                m->fate->as_sender = HTH_REDUCE_DROP_NOT_FINITE;
         }
         if (o->from[i].state == GIVE_HERE && s->weight > 0)
             o->weight += m->is.weight;
         else if (is_sender(m))
-            m->parts_missing++;
+            m->fate->parts_missing++;
     }
-    r->weight_floats += (o->weight > 0 ? o->weight : own) * o->count;
+    r->result.weight += (o->weight > 0 ? o->weight : own) * o->count;
     r->reducer->stats.parts_reduced++;
     r->owns_left--;
 }
@@ -409,9 +409,9 @@ void take_part(struct hth_reduce_round *r, struct hth_rpc_request *req,
         c->offset = offset;
     }
     if (head->segment_count == 0 && head->weight > 0 && !o->summing)
-        r->members[member].as_sender = HTH_REDUCE_DROP_NOT_FINITE; /* by its own word */
+        r->members[member].fate->as_sender = HTH_REDUCE_DROP_NOT_FINITE; /* by its own word */
     r->members[member].got++;
-    r->bytes_in += bytes;
+    r->result.bytes_in += bytes;
     r->reducer->stats.bytes_in += bytes;
     if (o->done)
         reply_mean(c);

@@ -43,8 +43,8 @@
 
 bool watch_waits_for(const struct reduce_member_state *m)
 {
-    return reduce_hears(&m->is) &&
-           (m->as_sender == HTH_REDUCE_DROP_NONE || m->as_sender == HTH_REDUCE_DROP_NOT_FINITE);
+    return reduce_hears(&m->is) && (m->fate->as_sender == HTH_REDUCE_DROP_NONE ||
+                                    m->fate->as_sender == HTH_REDUCE_DROP_NOT_FINITE);
 }
 
 static bool due_as_sender(const struct hth_reduce_round *r, uint32_t i)
@@ -56,7 +56,7 @@ static bool due_as_sender(const struct hth_reduce_round *r, uint32_t i)
 bool watch_due_as_reducer(const struct hth_reduce_round *r, uint32_t i)
 {
     const struct reduce_member_state *m = &r->members[i];
-    return i != r->is.self && r->is.values != NULL && m->as_reducer == HTH_REDUCE_DROP_NONE &&
+    return i != r->is.self && r->is.values != NULL && m->fate->as_reducer == HTH_REDUCE_DROP_NONE &&
            m->settled < m->part_count;
 }
 
@@ -82,7 +82,7 @@ static void drop_sender(struct hth_reduce_round *r, uint32_t i, enum hth_reduce_
     if (r->reducer == NULL || !due_as_sender(r, i))
         return;
     watch_say(r, i, "sender", why);
-    r->members[i].as_sender = why;
+    r->members[i].fate->as_sender = why;
     take_review(r);
 }
 
