@@ -18,11 +18,9 @@ struct give {
     struct reduce_part *part;
     struct hth_blob *blob; /* of the values, or of the answer; NULL: none */
     size_t offset;
-    uint32_t segment_count;
-    struct hth_segment segments[HTH_AVG_SEGMENTS_MAX];
     enum hth_err err; /* of the arithmetic. Applying: the local values are kept */
-    double weight;    /* applying */
-    bool whole;
+    struct hth_part_head head;
+    struct hth_part_reply reply;
 };
 
 static struct reduce_member_state *reducer_of(const struct reduce_part *p)
@@ -30,13 +28,11 @@ static struct reduce_member_state *reducer_of(const struct reduce_part *p)
     return &p->round->members[p->to];
 }
 
-static struct give *give_new(struct reduce_part *p, struct hth_blob *blob, size_t offset)
+static struct give *give_new(struct reduce_part *p)
 {
     struct give *g = hth_new(struct give);
     round_ref(p->round);
     g->part = p;
-    g->blob = blob != NULL ? hth_blob_ref(blob) : NULL;
-    g->offset = offset;
     return g;
 }
 
@@ -83,8 +79,8 @@ static void run_apply(struct hth_job *job)
     float *y = (float *)(void *)p->round->average->data + p->first;
     const float *own = (const float *)(const void *)p->round->is.values->data + p->first;
     if (g->err == HTH_OK)
-        g->err = hth_codec_decode(g->segments, g->segment_count, g->blob->data + g->offset,
-                                  g->whole ? NULL : own, y);
+        g->err = hth_codec_decode(g->reply.segments, g->reply.segment_count,
+                                  g->blob->data + g->offset, g->reply.whole ? NULL : own, y);
     if (g->err == HTH_OK && is_far(p, y, own))
         g->err = HTH_E_NORM;
     if (g->err != HTH_OK)
@@ -102,31 +98,25 @@ static void done_apply(struct hth_job *job, enum hth_err err)
     } else if (r->reducer != NULL) {
         if (g->err == HTH_E_NORM)
             give_fail(r, p->to, HTH_REDUCE_DROP_FAR);
-        if (g->err == HTH_E_NOT_FINITE || g->err == HTH_E_MALFORMED)
+        if (g->err == HTH_E_NOT_FINITE)
             give_fail(r, p->to, HTH_REDUCE_DROP_REFUSED);
         reducer_of(p)->settled++;
         r->settled_floats += p->count;
         r->sends_left--;
         r->result.parts_kept += kept;
-        r->result.weight += (kept ? reduce_self(r)->is.weight : g->weight) * p->count;
+        r->result.weight += (kept ? reduce_self(r)->is.weight : g->reply.weight) * p->count;
         give_pump_all(r);
         round_check(r);
     }
     give_free(g);
 }
 
-/* Writes the part's mean by the answer; no blob: the local values are kept. */
-static void apply(struct reduce_part *p, struct hth_blob *blob, size_t offset,
-                  const struct hth_part_reply *reply)
+/* Writes the part's mean by the answer; with an error the local values are kept. */
+static void apply(struct give *g)
 {
-    struct give *g = give_new(p, blob, offset);
+    struct reduce_part *p = g->part;
     reducer_of(p)->under_way_bytes -= p->bytes;
     p->waiting = false;
-    g->segment_count = reply->segment_count;
-    memcpy(g->segments, reply->segments, g->segment_count * sizeof(g->segments[0]));
-    g->weight = reply->weight;
-    g->whole = reply->whole;
-    g->err = blob != NULL ? HTH_OK : HTH_E_UNREACHABLE;
     enum hth_err err = submit(g, run_apply, done_apply, 1, 2.0 * p->count * sizeof(float));
     if (err != HTH_OK) {
         round_fail(p->round, err);
@@ -136,8 +126,9 @@ static void apply(struct reduce_part *p, struct hth_blob *blob, size_t offset,
 
 static void keep(struct reduce_part *p)
 {
-    static const struct hth_part_reply none;
-    apply(p, NULL, 0, &none);
+    struct give *g = give_new(p);
+    g->err = HTH_E_UNREACHABLE;
+    apply(g);
 }
 
 /* ---- answers ------------------------------------------------------------------------------- */
@@ -181,20 +172,26 @@ static enum hth_err open_answer(const struct reduce_part *p, const struct hth_rp
 static void on_reply(struct reduce_part *p, const struct hth_rpc_result *result)
 {
     struct hth_reduce_round *r = p->round;
-    struct hth_part_reply reply;
-    const struct hth_tensor *t = result->tensors;
+    struct give *g = give_new(p);
     watch_progress(r, p->to);
     reducer_of(p)->put_off_us = 0;
-    if (open_answer(p, result, &reply) != HTH_OK) {
-        keep(p);
+    g->err = open_answer(p, result, &g->reply);
+    if (g->err != HTH_OK) {
+        apply(g);
         give_fail(r, p->to, HTH_REDUCE_DROP_REFUSED);
         return;
     }
-    note_missing(r, p->to, &reply);
-    uint64_t bytes = hth_codec_bytes(reply.segments, reply.segment_count);
+    note_missing(r, p->to, &g->reply);
+    uint64_t bytes = hth_codec_bytes(g->reply.segments, g->reply.segment_count);
     r->result.bytes_in += bytes;
     r->reducer->stats.bytes_in += bytes;
-    apply(p, bytes > 0 ? t->blob : NULL, bytes > 0 ? t->offset : 0, &reply);
+    if (bytes > 0) {
+        g->blob = hth_blob_ref(result->tensors->blob);
+        g->offset = result->tensors->offset;
+    } else {
+        g->err = HTH_E_UNREACHABLE;
+    }
+    apply(g);
     give_pump(r, p->to);
 }
 
@@ -244,20 +241,15 @@ static void send_call(struct give *g)
     struct hth_reduce_round *r = p->round;
     const struct reduce_member_state *m = reducer_of(p);
     uint8_t payload[HTH_PART_BYTES_MAX];
-    uint64_t bytes = hth_codec_bytes(g->segments, g->segment_count);
-    struct hth_part_head head = {.group = r->is.group,
-                                 .part = (uint32_t)(p - r->parts),
-                                 .weight = reduce_self(r)->is.weight,
-                                 .segment_count = g->segment_count};
-    memcpy(head.segments, g->segments, g->segment_count * sizeof(g->segments[0]));
+    uint64_t bytes = hth_codec_bytes(g->head.segments, g->head.segment_count);
     struct hth_tensor tensor = {HTH_U8, 1, {bytes}, g->blob, g->offset};
     struct hth_rpc_target target = {m->is.id, m->is.addr};
     struct hth_rpc_call_opts opts = {
         .method = HTH_REDUCE_METHOD,
-        .body = {payload, hth_part_pack(&head, payload), &tensor, bytes > 0 ? 1 : 0},
+        .body = {payload, hth_part_pack(&g->head, payload), &tensor, bytes > 0 ? 1 : 0},
         .timeout_us = HTH_MAX(
             r->start_us + r->is.timeout_us / 100 * 95 - hth_now_us(r->reducer->env), (int64_t)1),
-        .trace_id = head.part,
+        .trace_id = g->head.part,
     };
     enum hth_err err = hth_rpc_call(r->reducer->rpc, &target, &opts, on_answer, p, &p->call);
     if (err == HTH_OK)
@@ -272,7 +264,7 @@ static void run_encode(struct hth_job *job)
 {
     struct give *g = HTH_CONTAINER(job, struct give, job);
     const float *x = (const float *)(const void *)g->part->round->is.values->data + g->part->first;
-    g->err = hth_codec_encode(g->segments, g->segment_count, x, g->blob->data);
+    g->err = hth_codec_encode(g->head.segments, g->head.segment_count, x, g->blob->data);
 }
 
 static void done_encode(struct hth_job *job, enum hth_err err)
@@ -286,7 +278,7 @@ static void done_encode(struct hth_job *job, enum hth_err err)
     } else if (r->reducer != NULL) {
         if (g->err != HTH_OK) { /* nothing that could be added */
             reduce_self(r)->fate->as_sender = HTH_REDUCE_DROP_NOT_FINITE;
-            g->segment_count = 0;
+            g->head.segment_count = 0;
         }
         send_call(g);
     }
@@ -296,7 +288,7 @@ static void done_encode(struct hth_job *job, enum hth_err err)
 static void encode(struct give *g)
 {
     struct reduce_part *p = g->part;
-    size_t bytes = hth_codec_bytes(g->segments, g->segment_count);
+    size_t bytes = hth_codec_bytes(g->head.segments, g->head.segment_count);
     enum hth_err err = hth_env_blob_new(p->round->reducer->env, bytes, NULL, &g->blob);
     if (err == HTH_OK)
         err = submit(g, run_encode, done_encode, 4, (double)bytes);
@@ -312,16 +304,19 @@ static void encode(struct give *g)
 static void begin(struct reduce_part *p)
 {
     struct hth_reduce_round *r = p->round;
-    struct give *g = give_new(p, NULL, 0);
-    bool brings = reduce_self(r)->is.weight > 0;
+    struct give *g = give_new(p);
+    struct hth_part_head *head = &g->head;
     p->waiting = false;
-    g->segment_count = brings ? round_segments(p, g->segments) : 0;
+    head->group = r->is.group;
+    head->part = (uint32_t)(p - r->parts);
+    head->weight = reduce_self(r)->is.weight;
+    head->segment_count = head->weight > 0 ? round_segments(p, head->segments) : 0;
     if (p->bytes == 0) {
-        p->bytes = brings ? (uint32_t)hth_codec_bytes(g->segments, g->segment_count)
-                          : p->count * (uint32_t)sizeof(float); /* the answer's */
+        p->bytes = head->weight > 0 ? (uint32_t)hth_codec_bytes(head->segments, head->segment_count)
+                                    : p->count * (uint32_t)sizeof(float); /* the answer's */
         reducer_of(p)->under_way_bytes += p->bytes;
     }
-    if (brings && !hth_codec_is_fp32(g->segments, g->segment_count)) {
+    if (!hth_codec_is_fp32(head->segments, head->segment_count)) {
         encode(g);
         return;
     }
