@@ -118,7 +118,7 @@ void round_check(struct hth_reduce_round *r)
         finish(r);
 }
 
-void round_soon(struct hth_reduce_round *r)
+static void round_soon(struct hth_reduce_round *r)
 {
     r->look_us = hth_now_us(r->reducer->env);
     hth_timer_set(r->reducer->env, r->timer, 0);
@@ -251,7 +251,6 @@ static struct hth_reduce_round *round_new(struct hth_reducer *red, const struct 
         r->group_weight += o->members[i].weight;
     }
     keep_opts(r);
-    r->unit = o->fixed ? HTH_AVG_BLOCK_FLOATS : UNIT_FLOATS;
     r->start_us = now;
     r->end_us = now + o->timeout_us;
     weigh_members(r);
@@ -434,7 +433,6 @@ void hth_reducer_free(struct hth_reducer *red)
     while (red->early != NULL)
         hth_rpc_refuse(early_remove(red, red->early), HTH_E_CANCELED, 0, "shutting down");
     hth_timer_free(red->env, red->timer);
-    hth_free(red->histories);
     hth_free(red);
 }
 

@@ -3,11 +3,9 @@
  * reduce.h: the weighted mean of a group's vectors, by a butterfly that outlives its members.
  *
  * A *round* is one group of members that all know the same list. The vector is cut into shares, one
- * per member that reduces, by bandwidth (shares.h), and shares into parts of at most 512 KiB, where
- * lines are slow of a millisecond of the slowest: all members cut alike, from the list alone. Each
- * member sends each part to its reducer (method 66: one request per part, several in flight; on
- * slow lines all shares alike, ahead of the answers by what the group moves in a third of a
- * second); the reducer adds what has come in the order of members and answers:
+ * per member that reduces, by bandwidth (shares.h), and shares into parts: all members cut alike,
+ * from the list alone (docs/protocol.md, 3.2). Each member sends each part to its reducer, several
+ * at a time; the reducer adds what has come in the order of members and answers:
  *
  *      sender 0 --- part p --->.                           .---> mean or difference
  *      sender 1 --- part p --->  reducer r: sum_i w_i x_i  ----> ...
@@ -25,9 +23,8 @@
  * too, it sends parts without values, and is told the mean.
  *
  * What goes wrong costs its own share of the result, never the round:
- *   a sender is lost, silent, slow, or never begins   left out of the parts it has not sent; the
- *                                                     weights of the others count for more; it
- *                                                     is answered all the same
+ *   a sender is lost, silent, slow, or never begins   left out of the parts it has not sent, and
+ *                                                     answered all the same
  *   a part holds NaN or infinity                      left out of that part; answered with the mean
  *   a reducer is lost or silent                       its parts keep the local values
  *   an answer holds NaN or infinity, or is further    that part does, and its reducer is given up
@@ -37,8 +34,8 @@
  * reduce_watch.c says who is lost, silent or slow. Reducers give up on whoever is missing at 0.8 of
  * the round's time, so that the answers still come within it. A round always ends by its timeout.
  *
- * Parts of a round that has not begun here are held a while, bounded; those of one that has ended
- * are refused, as are repeats, by (group, sender, part).
+ * Parts of a round that has not begun here are held for silence_us, bounded; those of one that has
+ * ended are refused, as are repeats.
  *
  * Threads: the loop thread; arithmetic in jobs. No callback runs inside a call of its cause.
  * Ghost payloads work: only jobs look into blobs.

@@ -6,9 +6,9 @@
 #include "averaging/reduce_int.h"
 #include "averaging/shares.h"
 
-/* By what line the group keeps pace, bit/s; 0 when somebody's is not known, or nobody's. The few
- * slowest are left out, as many as may be given up for being slow: else one claim would slow all
- * the others down. */
+/* By what line the group keeps pace, bit/s; infinite when that is a fast one, or somebody's is not
+ * known, or nobody's. The few slowest are left out, as many as may be given up for being slow: else
+ * one claim would slow all the others down. */
 static double slowest_line(const struct hth_reduce_round *r)
 {
     double line[HTH_AVG_MEMBERS_MAX];
@@ -17,13 +17,9 @@ static double slowest_line(const struct hth_reduce_round *r)
         if (r->members[i].is.bandwidth > 0)
             line[n++] = r->members[i].is.bandwidth;
     if (n == 0 || hth_reduce_rank(line, n, 0) <= HTH_REDUCE_NOT_SAID)
-        return 0;
-    return line[HTH_MIN(HTH_MAX(n / 4, 1u), (n - 1) / 2)];
-}
-
-static bool is_slow(double line)
-{
-    return line > 0 && line < LINE_BITS_FAST;
+        return INFINITY;
+    double slowest = line[HTH_MIN(HTH_MAX(n / 4, 1u), (n - 1) / 2)];
+    return slowest < LINE_BITS_FAST ? slowest : INFINITY;
 }
 
 /* No answer can begin before the first part has come over the slowest line to every reducer, and
@@ -31,12 +27,18 @@ static bool is_slow(double line)
 static uint64_t aim_of_part(uint64_t share, double slowest)
 {
     uint64_t aim = HTH_MAX(share / PARTS_PER_SHARE, (uint64_t)PART_FLOATS_MIN);
-    if (is_slow(slowest)) {
+    if (!isinf(slowest)) {
         uint64_t small = (uint64_t)(slowest / 8 / sizeof(float) * SLOW_PART_S);
         small = HTH_MAX(small, (uint64_t)HTH_AVG_BLOCK_FLOATS);
         aim = HTH_MIN(aim, HTH_MAX(small, share / SLOW_PARTS_PER_SHARE));
     }
     return HTH_MIN(aim, (uint64_t)HTH_AVG_PART_FLOATS_MAX);
+}
+
+/* Floats of which shares and parts are whole multiples. */
+static uint32_t unit_of(const struct hth_reduce_round *r)
+{
+    return r->is.fixed ? HTH_AVG_BLOCK_FLOATS : UNIT_FLOATS;
 }
 
 /* What counts of the claims. Of a vector so small that slow members would leave their shares to the
@@ -47,16 +49,16 @@ static enum hth_err bound_claims(const struct hth_reduce_round *r, double *bandw
     uint64_t reducers = 0;
     for (uint32_t i = 0; i < n; i++)
         reducers += bandwidth[i] > 0;
-    if (r->is.share_max == 0 || total * r->unit >= 2 * HTH_AVG_BLOCK_FLOATS * reducers)
+    if (r->is.share_max == 0 || total * unit_of(r) >= 2 * HTH_AVG_BLOCK_FLOATS * reducers)
         return r->is.share_max > 0 ? hth_avg_bound_claims(bandwidth, n, r->is.share_max) : HTH_OK;
     for (uint32_t i = 0; i < n; i++)
         bandwidth[i] = bandwidth[i] > 0 ? LINE_BITS_FAST : 0;
     return HTH_OK;
 }
 
-/* Whole units of each member's share: one below a grain goes to the others, as a request would cost
- * more. *level: how long the fastest takes for a vector, in s/bit, as
- * all that reduce do; infinite: nobody said how fast it is. */
+/* Whole units of each member's share: one below a block goes to the others, as a request would cost
+ * more. *level: how long the fastest takes for a vector, in s/bit, as all that reduce do; infinite:
+ * nobody said how fast it is. */
 static enum hth_err share_out(const struct hth_reduce_round *r, uint64_t total, uint64_t *units,
                               double *level)
 {
@@ -66,7 +68,7 @@ static enum hth_err share_out(const struct hth_reduce_round *r, uint64_t total, 
         bandwidth[i] = r->members[i].is.bandwidth;
     HTH_TRY(bound_claims(r, bandwidth, n, total));
     HTH_TRY(hth_avg_shares(bandwidth, n, weights));
-    HTH_TRY(hth_avg_split(weights, n, total, HTH_AVG_BLOCK_FLOATS / r->unit, units));
+    HTH_TRY(hth_avg_split(weights, n, total, HTH_AVG_BLOCK_FLOATS / unit_of(r), units));
     for (uint32_t i = 0; i < n; i++)
         if (bandwidth[i] > bandwidth[fastest])
             fastest = i;
@@ -78,15 +80,15 @@ static enum hth_err share_out(const struct hth_reduce_round *r, uint64_t total, 
 static enum hth_err cut(struct hth_reduce_round *r)
 {
     double level;
-    uint64_t units[HTH_AVG_MEMBERS_MAX];
-    uint64_t first = 0, reducers = 0, total = (r->is.count + r->unit - 1) / r->unit;
+    uint64_t units[HTH_AVG_MEMBERS_MAX], unit = unit_of(r);
+    uint64_t first = 0, reducers = 0, total = (r->is.count + unit - 1) / unit;
     HTH_TRY(share_out(r, total, units, &level));
     double slowest = slowest_line(r);
-    r->pace = is_slow(slowest) ? HTH_MIN(1 / level, slowest) / (8 * sizeof(float)) : INFINITY;
+    r->pace = isinf(slowest) ? INFINITY : HTH_MIN(1 / level, slowest) / (8 * sizeof(float));
     for (uint32_t i = 0; i < r->is.member_count; i++) {
         struct reduce_member_state *m = &r->members[i];
         m->first = first;
-        m->floats = HTH_MIN(units[i] * r->unit, r->is.count - first);
+        m->floats = HTH_MIN(units[i] * unit, r->is.count - first);
         m->first_part = r->part_count;
         first += m->floats;
         if (m->floats == 0)
@@ -104,8 +106,7 @@ static enum hth_err cut(struct hth_reduce_round *r)
 static void part_at(const struct reduce_member_state *m, uint32_t k, uint64_t *first,
                     uint32_t *count)
 {
-    uint32_t unit = m->round->unit;
-    uint64_t units = (m->floats + unit - 1) / unit;
+    uint64_t unit = unit_of(m->round), units = (m->floats + unit - 1) / unit;
     uint64_t begin = units * k / m->part_count * unit;
     uint64_t end = HTH_MIN(units * (k + 1) / m->part_count * unit, m->floats);
     *first = m->first + begin;

@@ -192,7 +192,7 @@ static void on_reply(struct reduce_part *p, const struct hth_rpc_result *result)
         g->err = HTH_E_UNREACHABLE;
     }
     apply(g);
-    give_pump(r, p->to);
+    give_pump_all(r);
 }
 
 /* Given up as a reducer, and in both roles where it is gone or the round is over there. */
@@ -226,7 +226,7 @@ static void on_answer(void *arg, const struct hth_rpc_result *result)
         p->waiting = true;
     } else if (result->err == HTH_E_BUDGET || result->err == HTH_E_NO_MEMORY) {
         keep(p); /* no room here for this answer */
-        give_pump(r, p->to);
+        give_pump_all(r);
     } else {
         on_failure(p, result);
     }
@@ -342,7 +342,7 @@ static uint32_t reach_of(const struct hth_reduce_round *r, const struct reduce_m
     return (uint32_t)(reach * m->part_count) + 1;
 }
 
-void give_pump(struct hth_reduce_round *r, uint32_t to)
+static void pump(struct hth_reduce_round *r, uint32_t to)
 {
     struct reduce_member_state *m = &r->members[to];
     if (r->reducer == NULL || !watch_due_as_reducer(r, to))
@@ -356,7 +356,7 @@ void give_pump(struct hth_reduce_round *r, uint32_t to)
 void give_pump_all(struct hth_reduce_round *r)
 {
     for (uint32_t k = 1; k < r->is.member_count; k++)
-        give_pump(r, (r->is.self + k) % r->is.member_count);
+        pump(r, (r->is.self + k) % r->is.member_count);
 }
 
 void give_again(struct hth_reduce_round *r)

@@ -105,7 +105,6 @@ struct hth_reduce_round {
     uint64_t average_first;
     struct reduce_part *parts; /* of the vector, in its order */
     uint32_t part_count;
-    uint32_t unit; /* floats of which shares and parts are whole multiples */
     uint32_t sends_left, owns_left;
     uint64_t settled_floats; /* of parts of others */
     double start_floats;     /* that are sent ahead of these at first */
@@ -145,9 +144,9 @@ struct hth_reducer {
     struct reduce_early *early;                /* oldest first */
     struct hth_hash ended[HTH_AVG_ROUNDS_MAX]; /* a ring */
     uint32_t ended_count;
-    struct reduce_history *histories; /* a ring, once it is full */
-    uint32_t history_count;           /* ever */
-    struct hth_timer *timer;          /* for early parts */
+    struct reduce_history histories[HISTORIES_MAX]; /* a ring */
+    uint32_t history_count;                         /* ever */
+    struct hth_timer *timer;                        /* for early parts */
     struct hth_reducer_stats stats;
 };
 
@@ -169,8 +168,6 @@ void round_unref(struct hth_reduce_round *r);
 /* Ends it when nothing is left to do, or it failed. Only from a callback of the environment or the
  * endpoint. */
 void round_check(struct hth_reduce_round *r);
-/* The same, in the next turn. */
-void round_soon(struct hth_reduce_round *r);
 /* It ends with the error in the next turn. */
 void round_fail(struct hth_reduce_round *r, enum hth_err err);
 
@@ -185,8 +182,7 @@ uint32_t round_segments(const struct reduce_part *part,
 
 /* ---- reduce_give.c ------------------------------------------------------------------------- */
 
-/* Begins what the window of that reducer allows. */
-void give_pump(struct hth_reduce_round *r, uint32_t to);
+/* Begins what the windows of all reducers allow. */
 void give_pump_all(struct hth_reduce_round *r);
 /* Tries parts again that found no room. */
 void give_again(struct hth_reduce_round *r);
@@ -243,13 +239,8 @@ struct sum_input {
 };
 
 /* mean = sum w_i x_i / sum w_i over the inputs that are finite, in their order; returns the weight
- * of those. With none, mean is of no use and the weight 0. */
+ * of those, 0 with none. */
 double hth_reduce_sum(struct sum_input *in, uint32_t n, float *mean, uint32_t count) HTH_MUST;
-/* Writes the reducer's answer to `bytes`: fp32 segments the mean, others mean - sent. Errors:
- * those of encoding. */
-enum hth_err hth_reduce_answer(const struct hth_segment *segments, uint32_t segment_count,
-                               const float *sent, const float *mean, uint32_t count,
-                               uint8_t *bytes) HTH_MUST;
 bool hth_reduce_is_finite(const float *x, size_t n);
 
 /* Sorts, the least first, and returns x[rank]. */

@@ -99,17 +99,3 @@ double hth_reduce_rank(double *x, uint32_t n, uint32_t rank)
     qsort(x, n, sizeof(x[0]), by_size);
     return x[rank];
 }
-
-enum hth_err hth_reduce_answer(const struct hth_segment *segments, uint32_t segment_count,
-                               const float *sent, const float *mean, uint32_t count, uint8_t *bytes)
-{
-    float *rest = hth_try_block((size_t)count * sizeof(float));
-    if (rest == NULL)
-        return HTH_E_NO_MEMORY;
-    for (uint32_t i = 0, at = 0; i < segment_count; i++)
-        for (uint32_t end = at + segments[i].count; at < end; at++)
-            rest[at] = segments[i].format == HTH_QUANT_F32 ? mean[at] : mean[at] - sent[at];
-    enum hth_err err = hth_codec_encode(segments, segment_count, rest, bytes);
-    hth_block_free(rest, (size_t)count * sizeof(float));
-    return err;
-}

@@ -147,6 +147,22 @@ static bool write_told(const struct sum *s, float *mean)
                HTH_OK;
 }
 
+/* Stretches in fp32 are the mean, others the mean less what was sent. */
+static enum hth_err write_answer(const struct reduce_contribution *c, const float *sent,
+                                 const float *mean)
+{
+    size_t bytes = c->part->count * sizeof(float);
+    float *rest = hth_try_block(bytes);
+    if (rest == NULL)
+        return HTH_E_NO_MEMORY;
+    for (uint32_t i = 0, at = 0; i < c->segment_count; i++)
+        for (uint32_t end = at + c->segments[i].count; at < end; at++)
+            rest[at] = c->segments[i].format == HTH_QUANT_F32 ? mean[at] : mean[at] - sent[at];
+    enum hth_err err = hth_codec_encode(c->segments, c->segment_count, rest, c->answer->data);
+    hth_block_free(rest, bytes);
+    return err;
+}
+
 /* Answers in the senders' formats, this member's own among them: it takes what others who sent the
  * same would make of theirs. */
 static enum hth_err write_answers(struct sum *s, float *mean)
@@ -154,11 +170,9 @@ static enum hth_err write_answers(struct sum *s, float *mean)
     const struct reduce_part *o = s->part;
     const struct reduce_contribution *mine = mine_of(o);
     for (uint32_t i = 0; i < o->round->is.member_count; i++) {
-        const struct reduce_contribution *c = &o->from[i];
         struct sum_input *in = &s->in[i];
-        in->answered = in->answered && !in->out &&
-                       hth_reduce_answer(c->segments, c->segment_count, in->values, mean, o->count,
-                                         c->answer->data) == HTH_OK;
+        in->answered =
+            in->answered && !in->out && write_answer(&o->from[i], in->values, mean) == HTH_OK;
     }
     if (!s->in[o->round->is.self].answered)
         return HTH_OK;

@@ -118,35 +118,6 @@ TEST(cut)
     assert_err(HTH_E_RANGE, hth_codec_cut(spans, 4, 116, 1, segments, &n));
 }
 
-/* However a vector is cut at multiples of 4,096, its decoded values have the same bits. */
-TEST(blocks_are_fixed)
-{
-    enum { COUNT = 40000 };
-    static const enum hth_quant_format formats[] = {HTH_QUANT_F16, HTH_QUANT_INT8,
-                                                    HTH_QUANT_DYNAMIC8};
-    static float x[COUNT], whole[COUNT], cut[COUNT];
-    static uint8_t bytes[COUNT * sizeof(float)];
-    struct hth_segment segments[HTH_AVG_SEGMENTS_MAX];
-    uint32_t n;
-    for (uint32_t i = 0; i < COUNT; i++)
-        x[i] = (float)((i * 2654435761u) >> 8) / (1 << 20) - 8;
-    for (size_t f = 0; f < HTH_ARRAY_LEN(formats); f++) {
-        const struct hth_avg_span spans[] = {{77, HTH_QUANT_F32}, {COUNT - 77, formats[f]}};
-        for (uint32_t k = 0; k < 3; k++) {
-            static const uint32_t steps[] = {COUNT, 12288, 4096};
-            uint32_t step = steps[k];
-            float *out = k == 0 ? whole : cut;
-            for (uint32_t at = 0; at < COUNT; at += step) {
-                uint32_t count = HTH_MIN(step, COUNT - at);
-                assert_ok(hth_codec_cut(spans, 2, at, count, segments, &n));
-                assert_ok(hth_codec_encode(segments, n, x + at, bytes));
-                assert_ok(hth_codec_decode(segments, n, bytes, NULL, out + at));
-            }
-            assert_memory_equal(out, whole, sizeof(whole));
-        }
-    }
-}
-
 TEST(many_segments)
 {
     struct hth_avg_span spans[HTH_AVG_SEGMENTS_MAX + 1];
