@@ -141,8 +141,7 @@ struct hth_reduce_opts {
     const struct hth_avg_span *spans; /* formats of what this member sends; copied. NULL: fp32 */
     uint32_t span_count;
     /* Of each HTH_AVG_BLOCK_FLOATS values, the last ones of fewer: how far from the own values
-     * their mean may lie. Copied. NULL, and in groups of two, which can't tell who lies: anywhere.
-     */
+     * their mean may lie. Copied. NULL, and in groups of two, where nobody can tell: anywhere. */
     const float *far;
     bool same;        /* all shall hold the same bits, in narrow formats, too; all members say so */
     bool fixed;       /* with `same`: other groups reduce the same values with the same weights in

@@ -252,8 +252,7 @@ double hth_reduce_rank(double *x, uint32_t n, uint32_t rank);
 
 /* After hth_reduce_sum over the same inputs, whose `mean` is replaced where somebody is further off
  * than `clip` times the median, for its weight; it stays where differences overflow. `fixed`: each
- * HTH_AVG_BLOCK_FLOATS floats by themselves. A function of the inputs alone. Errors: E_NO_MEMORY.
- */
+ * HTH_AVG_BLOCK_FLOATS by themselves. A function of the inputs alone. Errors: E_NO_MEMORY. */
 enum hth_err hth_reduce_clip(const struct sum_input *in, uint32_t n, double clip, bool fixed,
                              float *mean, uint32_t count) HTH_MUST;
 

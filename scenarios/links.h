@@ -17,9 +17,9 @@
  *                mean
  *   steady_s     the extra time of a vector of twice the length: the cost of each further byte
  *
- * The formulas of hth_links_times predict steady_s. In a single round no answer can begin before the
- * first vector part has arrived from every member, and slow links wait as long at the other end:
- * with p parts to a share that is about 1 / p of the time.
+ * The formulas of hth_links_times predict steady_s. In a single round no answer can begin before
+ * the first vector part has arrived from every member, and slow links wait as long at the other
+ * end: with p parts to a share that is about 1 / p of the time.
  *
  * Payloads are ghosts in fp32 and arithmetic costs almost nothing, so that the links alone count.
  */
