@@ -46,7 +46,6 @@ enum hth_err hth_together_open(struct hth_together *t, struct hth_peer *peer,
     o.roster.publish_min_us = run->mode == HTH_RUN_BATCH ? PUBLISH_BATCH_US : PUBLISH_LOCAL_US;
     if (run->grid != NULL)
         HTH_TRY(hth_avg_shape_parse(run->grid, &o.roster.shape));
-    o.reducer.link_bytes_per_s = up_mbit * BITS_PER_MBIT / 8;
     o.reducer.clip = run->clip;
     o.moshpit.share_max = run->share_max;
     o.on_change = on_change;
@@ -151,7 +150,6 @@ static json_t *round_json(const struct hth_avg_round_info *r)
     hth_json_real(o, "reduce_ms", (double)r->reduce_us / 1e3);
     hth_json_count(o, "bytes_out", r->bytes_out);
     hth_json_count(o, "bytes_in", r->bytes_in);
-    hth_json_real(o, "codec_error", r->codec_error);
     return o;
 }
 

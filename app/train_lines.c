@@ -86,7 +86,6 @@ void hth_train_lines_progress(struct hth_train_lines *l, struct hth_together *to
     hth_json_count(o, "rounds_failed", averages->failed);
     hth_json_count(o, "means_refused", s->share.means_refused);
     hth_json_real(o, "distance", s->share.norm > 0 ? s->share.distance / s->share.norm : 0);
-    hth_json_real(o, "codec_error", averages->last.codec_error);
     hth_json_real(o, "weight_fraction", averages->last.weight_fraction);
     hth_json_text(o, "phase", hth_share_phase_name(s->share.run.phase));
     write_take(l, o);

@@ -6,7 +6,7 @@
  *   {"kind":"progress", "t", "step", "samples", "loss", "accuracy", "samples_per_s", "gap_ms",
  *    "calls", "calls_failed", "calls_retried", "bytes", "rows_mixed", "rows_lost", "not_finite",
  *    "answers_bad", "parts_bad", "parts_refused", "experts_live", "staleness_mean", "trainers",
- *    "rounds", "rounds_failed", "means_refused", "distance", "codec_error", "weight_fraction",
+ *    "rounds", "rounds_failed", "means_refused", "distance", "weight_fraction",
  *    "phase"}
  *   {"kind":"eval", "t", "step", "samples", "loss", "accuracy", "bits_per_byte"}, of a
  *    picture model with "bits_per_code"
@@ -16,7 +16,7 @@
  * less often: after a hundredth of the time since the start, between half a second and a minute, so
  * that the file stays small (a day has about 2,000 lines). `rows_lost` counts those of the
  * `rows_mixed` of all layers that had no expert. `rounds` counts rounds of gradients and of
- * parameters, as on the status page. `codec_error` and `weight_fraction` are those of the last
+ * parameters, as on the status page. `weight_fraction` is that of the last
  * round. `distance` is the distance to the last mean of parameters, over its norm.
  *
  * Training continues without a line that can't be written: the first one is reported, all are

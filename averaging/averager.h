@@ -58,7 +58,6 @@ struct hth_avg_round_info {
     int64_t match_us;       /* of that: after the last mate had come */
     int64_t reduce_us;
     uint64_t bytes_out, bytes_in; /* of values, as encoded */
-    double codec_error;           /* relative, of this peer's own encoded values; 0 for fp32 */
 };
 
 /* How an offer ended. Borrowed by the callback: ref the blobs to keep them. */

@@ -1,19 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* codec.c: spans, segments, and their bytes: quant.h's formats, zstd on byte planes where asked. */
+/* codec.c: spans, segments, and their bytes in quant.h's formats. */
 #include "averaging/codec.h"
 
 #include <string.h>
-#include <zstd.h>
 
 #include "core/mem.h"
 #include "kernels/params.h"
-
-/* Links below these rates gain by packing; measured on one core, level 1 (docs/averaging.md). */
-#define PACK_BELOW_16BIT 125e6 /* bytes a second: 1 Gbit/s */
-#define PACK_BELOW_8BIT  37.5e6
-#define PACK_LEVEL       1
-#define PROBE_BYTES      (64u << 10)
-#define RATIO_MIN        1.05
 
 /* ---- which format where -------------------------------------------------------------------- */
 
@@ -22,19 +14,12 @@ static bool is_averaged(enum hth_quant_format format)
     return format >= HTH_QUANT_F32 && format <= HTH_QUANT_UNIFORM8 && format != HTH_QUANT_DYNAMIC8U;
 }
 
-/* Bytes of an element that planes are made of. */
-static uint32_t width_of(enum hth_quant_format format)
-{
-    if (format == HTH_QUANT_F32)
-        return 4;
-    return format == HTH_QUANT_F16 || format == HTH_QUANT_BF16 ? 2 : 1;
-}
-
 enum hth_quant_format hth_avg_format_for(enum hth_quant_format wanted, uint64_t rows, uint64_t cols)
 {
-    if (rows > 1 && rows * cols >= HTH_AVG_SMALL_FLOATS)
+    if (rows > 1 && rows * cols >= HTH_AVG_BLOCK_FLOATS)
         return wanted;
-    return width_of(wanted) == 1 ? HTH_QUANT_F16 : HTH_QUANT_F32;
+    bool narrow = wanted != HTH_QUANT_F16 && wanted != HTH_QUANT_BF16 && wanted != HTH_QUANT_F32;
+    return narrow ? HTH_QUANT_F16 : HTH_QUANT_F32;
 }
 
 static void add_span(struct hth_avg_span *spans, uint32_t *count, uint64_t floats,
@@ -113,11 +98,7 @@ enum hth_err hth_codec_cut(const struct hth_avg_span *spans, uint32_t span_count
             take = HTH_MIN(take, block - (uint32_t)(first % block));
         if (n == HTH_AVG_SEGMENTS_MAX)
             return HTH_E_TOO_LARGE;
-        segments[n++] = (struct hth_segment){
-            .format = spans[i].format,
-            .count = take,
-            .bytes = (uint32_t)hth_quant_bytes(spans[i].format, take),
-        };
+        segments[n++] = (struct hth_segment){.format = spans[i].format, .count = take};
         first += take;
         left -= take;
     }
@@ -129,7 +110,7 @@ size_t hth_codec_bytes(const struct hth_segment *segments, uint32_t count)
 {
     size_t bytes = 0;
     for (uint32_t i = 0; i < count; i++)
-        bytes += segments[i].bytes;
+        bytes += hth_quant_bytes(segments[i].format, segments[i].count);
     return bytes;
 }
 
@@ -145,11 +126,8 @@ enum hth_err hth_codec_check(const struct hth_segment *segments, uint32_t count,
             return HTH_E_UNSUPPORTED;
         if (s->count == 0 || s->count > floats)
             return HTH_E_BAD_SHAPE;
-        size_t plain = hth_quant_bytes(s->format, s->count);
-        if (s->packed ? s->bytes == 0 || s->bytes >= plain : s->bytes != plain)
-            return HTH_E_BAD_SHAPE;
         float_sum += s->count;
-        byte_sum += s->bytes;
+        byte_sum += hth_quant_bytes(s->format, s->count);
     }
     return float_sum == floats && byte_sum == bytes ? HTH_OK : HTH_E_BAD_SHAPE;
 }
@@ -161,171 +139,34 @@ bool hth_codec_is_fp32(const struct hth_segment *segments, uint32_t count)
     return count == 0;
 }
 
-bool hth_codec_packs(enum hth_quant_format format, double link_bytes_per_s)
-{
-    double below = width_of(format) == 1 ? PACK_BELOW_8BIT : PACK_BELOW_16BIT;
-    return link_bytes_per_s > 0 && link_bytes_per_s < below;
-}
-
-/* ---- packing ------------------------------------------------------------------------------- */
-
-/* Elements in planes, and what is no element (nothing today) behind them. */
-static void split(enum hth_quant_format format, const uint8_t *in, size_t bytes, uint8_t *planes)
-{
-    uint32_t width = width_of(format);
-    if (width == 1)
-        memcpy(planes, in, bytes);
-    else
-        hth_planes_split(width, bytes / width, in, planes);
-}
-
-static bool shrinks(size_t to, size_t from)
-{
-    return !ZSTD_isError(to) && (double)to * RATIO_MIN < (double)from;
-}
-
-/* In place: `bytes` bytes at data become fewer. The size, or 0 when it does not pay. */
-static size_t pack(enum hth_quant_format format, uint8_t *data, size_t bytes)
-{
-    size_t probe = HTH_MIN(bytes, (size_t)PROBE_BYTES);
-    uint8_t *planes = hth_try_block(2 * bytes);
-    if (planes == NULL)
-        return 0;
-    uint8_t *packed = planes + bytes;
-    split(format, data, probe, planes);
-    size_t size = ZSTD_compress(packed, probe, planes, probe, PACK_LEVEL);
-    bool pays = shrinks(size, probe);
-    if (pays && bytes > probe) {
-        split(format, data, bytes, planes);
-        size = ZSTD_compress(packed, bytes, planes, bytes, PACK_LEVEL);
-        pays = shrinks(size, bytes);
-    }
-    if (pays)
-        memcpy(data, packed, size);
-    hth_block_free(planes, 2 * bytes);
-    return pays ? size : 0;
-}
-
-/* `plain` has room for what the segment is unpacked. Errors: E_MALFORMED, E_NO_MEMORY. */
-static enum hth_err unpack(const struct hth_segment *s, const uint8_t *in, uint8_t *plain,
-                           size_t bytes)
-{
-    uint32_t width = width_of(s->format);
-    uint8_t *planes = width > 1 ? hth_try_block(bytes) : plain;
-    if (planes == NULL)
-        return HTH_E_NO_MEMORY;
-    size_t got = ZSTD_decompress(planes, bytes, in, s->bytes);
-    enum hth_err err = !ZSTD_isError(got) && got == bytes ? HTH_OK : HTH_E_MALFORMED;
-    if (err == HTH_OK && width > 1)
-        hth_planes_join(width, bytes / width, planes, plain);
-    if (width > 1)
-        hth_block_free(planes, bytes);
-    return err;
-}
-
 /* ---- bytes --------------------------------------------------------------------------------- */
 
-static double sum_of_squares(const float *x, size_t count)
-{
-    double sum[4] = {0};
-    for (size_t i = 0; i < count; i++)
-        sum[i & 3] += (double)x[i] * (double)x[i];
-    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
-}
-
-static enum hth_err add_error(enum hth_quant_format format, const uint8_t *bytes, size_t len,
-                              const float *x, size_t count, struct hth_codec_error *error)
-{
-    float *rest = hth_try_block(count * sizeof(float));
-    if (rest == NULL)
-        return HTH_E_NO_MEMORY;
-    memcpy(rest, x, count * sizeof(float));
-    enum hth_err err = hth_quant_decode_add(format, bytes, len, count, -1.0f, rest);
-    if (err == HTH_OK) {
-        error->lost += sum_of_squares(rest, count);
-        error->was += sum_of_squares(x, count);
-    }
-    hth_block_free(rest, count * sizeof(float));
-    return err;
-}
-
-enum hth_err hth_codec_encode(struct hth_segment *segments, uint32_t count, const float *x,
-                              bool pack_it, uint8_t *out, struct hth_codec_error *error)
+enum hth_err hth_codec_encode(const struct hth_segment *segments, uint32_t count, const float *x,
+                              uint8_t *out)
 {
     for (uint32_t i = 0; i < count; i++) {
-        struct hth_segment *s = &segments[i];
-        size_t plain = hth_quant_bytes(s->format, s->count);
+        const struct hth_segment *s = &segments[i];
         HTH_TRY(hth_quant_encode(s->format, x, s->count, out));
-        if (error != NULL)
-            HTH_TRY(add_error(s->format, out, plain, x, s->count, error));
-        size_t packed = pack_it ? pack(s->format, out, plain) : 0;
-        s->packed = packed > 0;
-        s->bytes = (uint32_t)(s->packed ? packed : plain);
-        out += s->bytes;
+        out += hth_quant_bytes(s->format, s->count);
         x += s->count;
     }
     return HTH_OK;
 }
 
-/* One segment; y += alpha * values, or y = values when alpha is NULL. */
-static enum hth_err take_segment(const struct hth_segment *s, const uint8_t *in, const float *alpha,
-                                 float *y)
-{
-    size_t plain = hth_quant_bytes(s->format, s->count);
-    uint8_t *block = NULL;
-    enum hth_err err = HTH_OK;
-    if (s->packed) {
-        block = hth_try_block(plain);
-        if (block == NULL)
-            return HTH_E_NO_MEMORY;
-        HTH_GOTO(out, unpack(s, in, block, plain));
-        in = block;
-    }
-    if (alpha != NULL)
-        err = hth_quant_decode_add(s->format, in, plain, s->count, *alpha, y);
-    else
-        err = hth_quant_decode(s->format, in, plain, s->count, y);
-out:
-    if (block != NULL)
-        hth_block_free(block, plain);
-    return err;
-}
-
-static enum hth_err take(const struct hth_segment *segments, uint32_t count, const uint8_t *in,
-                         const float *alpha, float *y)
-{
-    for (uint32_t i = 0; i < count; i++) {
-        HTH_TRY(take_segment(&segments[i], in, alpha, y));
-        in += segments[i].bytes;
-        y += segments[i].count;
-    }
-    return HTH_OK;
-}
-
-enum hth_err hth_codec_add(const struct hth_segment *segments, uint32_t count, const uint8_t *in,
-                           float alpha, float *y)
-{
-    return take(segments, count, in, &alpha, y);
-}
-
 enum hth_err hth_codec_decode(const struct hth_segment *segments, uint32_t count, const uint8_t *in,
-                              float *y)
-{
-    return take(segments, count, in, NULL, y);
-}
-
-enum hth_err hth_codec_answer(const struct hth_segment *segments, uint32_t count, const uint8_t *in,
                               const float *own, float *y)
 {
-    static const float one = 1.0f;
     for (uint32_t i = 0; i < count; i++) {
         const struct hth_segment *s = &segments[i];
-        bool whole = s->format == HTH_QUANT_F32;
-        if (!whole)
+        size_t bytes = hth_quant_bytes(s->format, s->count);
+        if (own != NULL && s->format != HTH_QUANT_F32) {
             memcpy(y, own, s->count * sizeof(float));
-        HTH_TRY(take_segment(s, in, whole ? NULL : &one, y));
-        in += s->bytes;
-        own += s->count;
+            HTH_TRY(hth_quant_decode_add(s->format, in, bytes, s->count, 1, y));
+        } else {
+            HTH_TRY(hth_quant_decode(s->format, in, bytes, s->count, y));
+        }
+        in += bytes;
+        own += own != NULL ? s->count : 0;
         y += s->count;
     }
     return HTH_OK;

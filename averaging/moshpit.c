@@ -138,7 +138,6 @@ static void on_reduced(void *arg, const struct hth_reduce_result *r)
     info->reduce_us = r->took_us;
     info->bytes_out = r->bytes_out;
     info->bytes_in = r->bytes_in;
-    info->codec_error = r->encode_error;
     if (r->err != HTH_OK) {
         end(s, r->err, HTH_AVG_FAILED, NULL, 0);
         return;

@@ -22,7 +22,6 @@ static void fill(struct segment_list *to, const struct hth_segment *from, uint32
         hth__reduce__segment__init(&to->item[i]);
         to->item[i].format = from[i].format;
         to->item[i].floats = from[i].count;
-        to->item[i].packed = from[i].packed ? from[i].bytes : 0;
         to->list[i] = &to->item[i];
     }
 }
@@ -70,29 +69,18 @@ enum hth_err hth_part_tensor(const struct hth_tensor *tensors, size_t count, uin
 
 /* A segment's length unpacked follows from its format and count: hth_codec_check compares. */
 static enum hth_err take_segments(Hth__Reduce__Segment *const *from, size_t count, uint64_t bytes,
-                                  struct hth_segment **out)
+                                  struct hth_segment out[HTH_AVG_SEGMENTS_MAX])
 {
     uint64_t floats = 0;
-    *out = NULL;
     if (count > HTH_AVG_SEGMENTS_MAX)
         return HTH_E_TOO_LARGE;
-    if (count == 0)
-        return bytes == 0 ? HTH_OK : HTH_E_BAD_SHAPE;
-    struct hth_segment *segments = hth_new_array(struct hth_segment, count);
     for (size_t i = 0; i < count; i++) {
-        struct hth_segment *s = &segments[i];
+        struct hth_segment *s = &out[i];
         s->format = (enum hth_quant_format)HTH_MIN(from[i]->format, 255u);
         s->count = from[i]->floats;
-        s->packed = from[i]->packed > 0;
-        s->bytes = s->packed ? from[i]->packed : (uint32_t)hth_quant_bytes(s->format, s->count);
         floats += s->count;
     }
-    enum hth_err err = hth_codec_check(segments, (uint32_t)count, floats, bytes);
-    if (err == HTH_OK)
-        *out = segments;
-    else
-        hth_free(segments);
-    return err;
+    return hth_codec_check(out, (uint32_t)count, floats, bytes);
 }
 
 static bool weight_ok(double weight)
@@ -104,13 +92,12 @@ enum hth_err hth_part_open(const uint8_t *payload, size_t len, uint64_t bytes,
                            struct hth_part_head *out)
 {
     enum hth_err err;
-    memset(out, 0, sizeof(*out));
     Hth__Reduce__Part *m = hth__reduce__part__unpack(NULL, len, payload);
     if (m == NULL)
         return HTH_E_MALFORMED;
     HTH_GOTO(out, m->group.len == sizeof(out->group.b) ? HTH_OK : HTH_E_MALFORMED);
     HTH_GOTO(out, weight_ok(m->weight) ? HTH_OK : HTH_E_RANGE);
-    HTH_GOTO(out, take_segments(m->segments, m->n_segments, bytes, &out->segments));
+    HTH_GOTO(out, take_segments(m->segments, m->n_segments, bytes, out->segments));
     memcpy(out->group.b, m->group.data, sizeof(out->group.b));
     out->part = m->part;
     out->weight = m->weight;
@@ -118,13 +105,6 @@ enum hth_err hth_part_open(const uint8_t *payload, size_t len, uint64_t bytes,
 out:
     hth__reduce__part__free_unpacked(m, NULL);
     return err;
-}
-
-void hth_part_clear(struct hth_part_head *part)
-{
-    hth_free(part->segments);
-    part->segments = NULL;
-    part->segment_count = 0;
 }
 
 static enum hth_err take_missing(const Hth__Reduce__PartReply *m, struct hth_part_reply *out)
@@ -144,24 +124,16 @@ enum hth_err hth_part_reply_open(const uint8_t *payload, size_t len, uint64_t by
                                  struct hth_part_reply *out)
 {
     enum hth_err err;
-    memset(out, 0, sizeof(*out));
     Hth__Reduce__PartReply *m = hth__reduce__part_reply__unpack(NULL, len, payload);
     if (m == NULL)
         return HTH_E_MALFORMED;
     HTH_GOTO(out, weight_ok(m->weight) ? HTH_OK : HTH_E_RANGE);
     HTH_GOTO(out, take_missing(m, out));
-    HTH_GOTO(out, take_segments(m->segments, m->n_segments, bytes, &out->segments));
+    HTH_GOTO(out, take_segments(m->segments, m->n_segments, bytes, out->segments));
     out->weight = m->weight;
     out->whole = m->whole;
     out->segment_count = (uint32_t)m->n_segments;
 out:
     hth__reduce__part_reply__free_unpacked(m, NULL);
     return err;
-}
-
-void hth_part_reply_clear(struct hth_part_reply *reply)
-{
-    hth_free(reply->segments);
-    reply->segments = NULL;
-    reply->segment_count = 0;
 }

@@ -20,17 +20,17 @@ struct hth_part_head {
     struct hth_hash group;
     uint32_t part;
     double weight;
-    struct hth_segment *segments; /* segment_count; of an opened one: freed by _clear */
     uint32_t segment_count;
+    struct hth_segment segments[HTH_AVG_SEGMENTS_MAX];
 };
 
 struct hth_part_reply {
     double weight;
     uint32_t missing[HTH_AVG_MEMBERS_MAX];
     uint32_t missing_count;
-    struct hth_segment *segments;
-    uint32_t segment_count;
     bool whole; /* narrow segments, too, are the mean itself */
+    uint32_t segment_count;
+    struct hth_segment segments[HTH_AVG_SEGMENTS_MAX];
 };
 
 /* The bytes of the one tensor of such a message, 0 where it has none. Errors: E_BAD_SHAPE. */
@@ -42,13 +42,10 @@ size_t hth_part_pack(const struct hth_part_head *part, uint8_t out[HTH_PART_BYTE
 size_t hth_part_reply_pack(const struct hth_part_reply *reply, uint8_t out[HTH_PART_BYTES_MAX]);
 
 /* `bytes` is the tensor's length. Errors: E_MALFORMED (grammar, the group's length), E_RANGE
- * (weight, missing), and those of hth_codec_check with the segments' own sum of floats. After an
- * error nothing is to be cleared. */
+ * (weight, missing), and those of hth_codec_check with the segments' own sum of floats. */
 enum hth_err hth_part_open(const uint8_t *payload, size_t len, uint64_t bytes,
                            struct hth_part_head *out) HTH_MUST;
-void hth_part_clear(struct hth_part_head *part);
 enum hth_err hth_part_reply_open(const uint8_t *payload, size_t len, uint64_t bytes,
                                  struct hth_part_reply *out) HTH_MUST;
-void hth_part_reply_clear(struct hth_part_reply *reply);
 
 #endif

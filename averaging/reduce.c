@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* reduce.c: the reducer and its rounds: begin, requests, end. */
+/* reduce.c: the reducer and its rounds: begin, requests, end; and parts that come early. */
 #include "averaging/reduce.h"
 
 #include <math.h>
@@ -31,22 +31,22 @@ void round_unref(struct hth_reduce_round *r)
 {
     if (--r->refs > 0)
         return;
-    for (uint32_t i = 0; i < r->own_count; i++) {
-        for (uint32_t k = 0; k < r->is.member_count; k++) {
-            hth_blob_unref(r->owns[i].from[k].blob);
-            hth_blob_unref(r->owns[i].from[k].answer);
-            hth_free(r->owns[i].from[k].segments);
+    for (uint32_t i = 0; i < r->part_count; i++) {
+        struct reduce_contribution *from = r->parts[i].from;
+        for (uint32_t k = 0; from != NULL && k < r->is.member_count; k++) {
+            hth_blob_unref(from[k].blob);
+            hth_blob_unref(from[k].answer);
+            hth_free(from[k].segments);
         }
-        hth_free(r->owns[i].from);
+        hth_free(from);
     }
     hth_blob_unref(r->is.values);
     hth_blob_unref(r->average);
-    hth_free(r->owns);
-    hth_free(r->sends);
+    hth_free(r->parts);
     hth_free((void *)r->is.far);
     hth_free((void *)r->is.spans);
-    hth_free(r->reducers);
     hth_free(r->members);
+    hth_free(r->fates);
     hth_free(r);
 }
 
@@ -74,9 +74,7 @@ static void round_remove(struct hth_reduce_round *r, enum hth_err err)
 {
     struct hth_reducer *red = r->reducer;
     uint32_t at = 0;
-    r->state = ROUND_GONE;
     give_end(r);
-    watch_end(r);
     take_end(r, err, "this round has ended here");
     hth_timer_free(red->env, r->timer);
     r->timer = NULL;
@@ -91,91 +89,36 @@ static void round_remove(struct hth_reduce_round *r, enum hth_err err)
 
 /* ---- rounds: end --------------------------------------------------------------------------- */
 
-static void fill_result(struct hth_reduce_round *r, struct hth_reduce_fate *fates,
-                        struct hth_reduce_result *res)
-{
-    uint64_t floats = r->is.values != NULL ? r->is.count : r->members[r->is.self].floats;
-    for (uint32_t i = 0; i < r->is.member_count; i++) {
-        const struct reduce_member_state *m = &r->members[i];
-        fates[i] = (struct hth_reduce_fate){m->as_sender, m->as_reducer, m->parts_missing};
-        res->dropped += m->as_sender != HTH_REDUCE_DROP_NONE ||
-                        m->as_reducer != HTH_REDUCE_DROP_NONE || m->parts_missing > 0;
-    }
-    res->err = r->err;
-    res->average = r->err == HTH_OK && r->is.values != NULL ? r->average : NULL;
-    res->weight = floats > 0 ? r->weight_floats / (double)floats : 0;
-    res->weight_fraction = res->weight / r->group_weight;
-    res->fates = fates;
-    res->members = r->is.member_count;
-    res->parts = r->part_count;
-    res->parts_kept = r->parts_kept;
-    res->bytes_out = r->bytes_out;
-    res->bytes_in = r->bytes_in;
-    res->took_us = hth_now_us(r->reducer->env) - r->start_us;
-    res->encode_error = r->error.was > 0 ? sqrt(r->error.lost / r->error.was) : 0;
-}
-
-static uint32_t count_in(const struct hth_reducer *red, enum round_state state)
-{
-    uint32_t n = 0;
-    for (uint32_t i = 0; i < red->round_count; i++)
-        n += red->rounds[i]->state == state;
-    return n;
-}
-
-/* Somebody who was given up may still send: it is told the mean, and stays with the others. */
-static bool is_owed(const struct hth_reduce_round *r)
-{
-    for (uint32_t i = 0; i < r->is.member_count && r->err == HTH_OK; i++) {
-        const struct reduce_member_state *m = &r->members[i];
-        if (i != r->is.self && reduce_hears(&m->is) && m->got < r->own_count)
-            return true;
-    }
-    return false;
-}
-
-static void linger(struct hth_reduce_round *r)
-{
-    struct hth_reducer *red = r->reducer;
-    for (uint32_t i = 0; count_in(red, ROUND_LINGERING) >= LINGERING_MAX; i++)
-        if (red->rounds[i]->state == ROUND_LINGERING)
-            round_remove(red->rounds[i], HTH_E_EXPIRED);
-    r->state = ROUND_LINGERING;
-    give_end(r);
-    watch_end(r);
-    hth_timer_set(red->env, r->timer, LINGER_US);
-    hth_blob_unref(r->is.values);
-    r->is.values = NULL;
-}
-
 static void finish(struct hth_reduce_round *r)
 {
-    struct hth_reduce_result res = {0};
-    struct hth_reduce_fate *fates = hth_new_array(struct hth_reduce_fate, r->is.member_count);
+    struct hth_reduce_result *res = &r->result;
+    uint64_t floats = r->is.values != NULL ? r->is.count : reduce_self(r)->floats;
+    for (uint32_t i = 0; i < r->is.member_count; i++) {
+        const struct hth_reduce_fate *fate = &r->fates[i];
+        res->dropped += fate->as_sender != HTH_REDUCE_DROP_NONE ||
+                        fate->as_reducer != HTH_REDUCE_DROP_NONE || fate->parts_missing > 0;
+    }
+    res->average = res->err == HTH_OK && r->is.values != NULL ? r->average : NULL;
+    res->weight = floats > 0 ? res->weight / (double)floats : 0;
+    res->weight_fraction = res->weight / r->group_weight;
+    res->fates = r->fates;
+    res->members = r->is.member_count;
+    res->parts = r->part_count;
+    res->took_us = hth_now_us(r->reducer->env) - r->start_us;
     round_ref(r);
-    fill_result(r, fates, &res);
-    const struct reduce_metrics *metrics = &r->reducer->metrics;
-    hth_metric_add(metrics->rounds, 1);
-    hth_metric_add(metrics->dropped, res.dropped);
-    hth_metric_add(metrics->bytes_out, (int64_t)r->bytes_out);
-    hth_metric_add(metrics->bytes_in, (int64_t)r->bytes_in);
-    if (is_owed(r))
-        linger(r);
-    else
-        round_remove(r, HTH_E_EXPIRED);
-    r->is.done(r->is.arg, &res);
-    hth_free(fates);
+    round_remove(r, HTH_E_EXPIRED);
+    r->is.done(r->is.arg, res);
     round_unref(r);
 }
 
 void round_check(struct hth_reduce_round *r)
 {
-    if (r->state == ROUND_RUNNING &&
-        (r->err != HTH_OK || (r->sends_left == 0 && r->owns_left == 0)))
+    if (r->reducer != NULL &&
+        (r->result.err != HTH_OK || (r->sends_left == 0 && r->owns_left == 0)))
         finish(r);
 }
 
-void round_soon(struct hth_reduce_round *r)
+static void round_soon(struct hth_reduce_round *r)
 {
     r->look_us = hth_now_us(r->reducer->env);
     hth_timer_set(r->reducer->env, r->timer, 0);
@@ -183,30 +126,26 @@ void round_soon(struct hth_reduce_round *r)
 
 void round_fail(struct hth_reduce_round *r, enum hth_err err)
 {
-    r->err = err;
+    r->result.err = err;
     round_soon(r);
 }
 
 static void on_round_timer(void *arg)
 {
     struct hth_reduce_round *r = arg;
-    if (r->state == ROUND_LINGERING) {
-        round_remove(r, HTH_E_EXPIRED);
-        return;
-    }
     round_ref(r);
     watch_tick(r);
     round_check(r);
     /* Arithmetic that is still in the lane's queue may not hold up the caller. */
-    if (r->state == ROUND_RUNNING && hth_now_us(r->reducer->env) >= r->end_us)
-        r->err = HTH_E_TIMEOUT;
+    if (r->reducer != NULL && hth_now_us(r->reducer->env) >= r->end_us)
+        r->result.err = HTH_E_TIMEOUT;
     round_check(r);
     round_unref(r);
 }
 
 void hth_reduce_cancel(struct hth_reduce_round *r)
 {
-    HTH_ASSERT(r->state == ROUND_RUNNING);
+    HTH_ASSERT(r->reducer != NULL);
     round_remove(r, HTH_E_CANCELED);
 }
 
@@ -265,7 +204,7 @@ static enum hth_err check(const struct hth_reducer *red, const struct hth_reduce
         HTH_TRY(hth_avg_spans_check(o->spans, o->span_count, o->count));
     if (find_round(red, &o->group) != NULL || has_ended(red, &o->group))
         return HTH_E_DUPLICATE;
-    return count_in(red, ROUND_RUNNING) < HTH_AVG_ROUNDS_MAX ? HTH_OK : HTH_E_BUDGET;
+    return red->round_count < HTH_AVG_ROUNDS_MAX ? HTH_OK : HTH_E_BUDGET;
 }
 
 /* Its own copies of what the caller keeps only for the call. */
@@ -275,7 +214,7 @@ static void keep_opts(struct hth_reduce_round *r)
     const struct hth_reduce_opts *o = &r->is;
     uint32_t n = o->spans != NULL ? o->span_count : 1, senders = 0;
     struct hth_avg_span *spans = hth_new_array(struct hth_avg_span, n);
-    size_t blocks = (o->count + HTH_AVG_FAR_FLOATS - 1) / HTH_AVG_FAR_FLOATS;
+    size_t blocks = (o->count + HTH_AVG_BLOCK_FLOATS - 1) / HTH_AVG_BLOCK_FLOATS;
     float *far = NULL;
     memcpy(spans, o->spans != NULL ? o->spans : &plain, n * sizeof(*spans));
     for (uint32_t i = 0; o->fixed && i < n; i++)
@@ -303,15 +242,16 @@ static struct hth_reduce_round *round_new(struct hth_reducer *red, const struct 
     r->reducer = red;
     r->is = *o;
     r->members = hth_new_array(struct reduce_member_state, o->member_count);
+    r->fates = hth_new_array(struct hth_reduce_fate, o->member_count);
     for (uint32_t i = 0; i < o->member_count; i++) {
         r->members[i].is = o->members[i];
         r->members[i].round = r;
+        r->members[i].fate = &r->fates[i];
         r->members[i].heard_us = r->members[i].progress_us = r->members[i].here_us = now;
         r->group_weight += o->members[i].weight;
     }
     keep_opts(r);
-    r->unit = o->fixed ? GRAIN_FLOATS : UNIT_FLOATS;
-    r->start_us = r->base_us = now;
+    r->start_us = now;
     r->end_us = now + o->timeout_us;
     weigh_members(r);
     return r;
@@ -320,12 +260,113 @@ static struct hth_reduce_round *round_new(struct hth_reducer *red, const struct 
 /* The average's own memory: all of it, or for a helper its share. */
 static enum hth_err make_average(struct hth_reduce_round *r)
 {
-    const struct reduce_member_state *self = &r->members[r->is.self];
+    const struct reduce_member_state *self = reduce_self(r);
     uint64_t floats = r->is.values != NULL ? r->is.count : HTH_MAX(self->floats, (uint64_t)1);
     r->average_first = r->is.values != NULL ? 0 : self->first;
     if (hth_fault(r->reducer->env, "averaging.memory"))
         return HTH_E_NO_MEMORY;
     return hth_env_blob_new(r->reducer->env, floats * sizeof(float), NULL, &r->average);
+}
+
+/* ---- requests ------------------------------------------------------------------------------ */
+
+static void early_hold(struct hth_reducer *red, struct hth_rpc_request *req,
+                       const struct hth_part_head *head);
+
+static void on_request(void *arg, struct hth_rpc_request *req)
+{
+    struct hth_reducer *red = arg;
+    struct hth_part_head head;
+    size_t count, len;
+    uint64_t bytes;
+    const struct hth_tensor *tensor = hth_rpc_tensors(req, &count);
+    const uint8_t *payload = hth_rpc_payload(req, &len);
+    enum hth_err err = hth_part_tensor(tensor, count, &bytes);
+    if (err == HTH_OK)
+        err = hth_part_open(payload, len, bytes, &head);
+    if (err != HTH_OK) {
+        hth_rpc_refuse(req, err, 0, NULL);
+        return;
+    }
+    struct hth_reduce_round *r = find_round(red, &head.group);
+    if (r != NULL)
+        take_part(r, req, &head, bytes > 0 ? tensor->blob : NULL, bytes > 0 ? tensor->offset : 0);
+    else if (has_ended(red, &head.group))
+        hth_rpc_refuse(req, HTH_E_EXPIRED, 0, "this round has ended here");
+    else if (head.part == HTH_PART_NONE)
+        hth_rpc_refuse(req, HTH_E_NOT_FOUND, 0, "this round has not begun here");
+    else
+        early_hold(red, req, &head);
+}
+
+/* ---- parts of rounds that have not begun here ---------------------------------------------- */
+
+/* Takes it off the list; the request is the caller's. */
+static struct hth_rpc_request *early_remove(struct hth_reducer *red, struct reduce_early *e)
+{
+    struct reduce_early **at = &red->early;
+    struct hth_rpc_request *req = e->req;
+    while (*at != e)
+        at = &(*at)->next;
+    *at = e->next;
+    hth_free(e);
+    hth_rpc_on_cancel(req, NULL, NULL);
+    return req;
+}
+
+static void on_early_cancel(void *arg)
+{
+    struct reduce_early *e = arg;
+    hth_rpc_refuse(early_remove(e->reducer, e), HTH_E_CANCELED, 0, NULL);
+}
+
+static void early_tidy(void *reducer)
+{
+    struct hth_reducer *red = reducer;
+    int64_t now = hth_now_us(red->env);
+    while (red->early != NULL && red->early->until_us <= now)
+        hth_rpc_refuse(early_remove(red, red->early), HTH_E_EXPIRED, 0,
+                       "this round did not begin here");
+    if (red->early != NULL)
+        hth_timer_set(red->env, red->timer, red->early->until_us - now);
+}
+
+/* Until its round begins. Anybody may send them, so nobody may take all the room. */
+static void early_hold(struct hth_reducer *red, struct hth_rpc_request *req,
+                       const struct hth_part_head *head)
+{
+    size_t bytes = hth_codec_bytes(head->segments, head->segment_count), all = bytes;
+    uint32_t parts = 0, of_peer = 0;
+    struct reduce_early **end = &red->early;
+    for (; *end != NULL; end = &(*end)->next) {
+        all += (*end)->bytes;
+        of_peer += hth_peer_id_eq(hth_rpc_peer((*end)->req), hth_rpc_peer(req));
+        parts++;
+    }
+    if (all > HTH_AVG_EARLY_BYTES_MAX || parts >= HTH_AVG_EARLY_PARTS_MAX ||
+        of_peer >= HTH_AVG_EARLY_PER_PEER_MAX) {
+        hth_rpc_refuse(req, HTH_E_BUSY, 0, "this round has not begun here yet");
+        return;
+    }
+    *end = hth_new(struct reduce_early);
+    **end = (struct reduce_early){.reducer = red,
+                                  .req = req,
+                                  .group = head->group,
+                                  .bytes = bytes,
+                                  .until_us = hth_now_us(red->env) + red->opts.silence_us};
+    hth_rpc_on_cancel(req, on_early_cancel, *end);
+    early_tidy(red);
+}
+
+/* What came before the round began. */
+static void early_take(struct hth_reduce_round *r)
+{
+    struct reduce_early *next;
+    for (struct reduce_early *e = r->reducer->early; e != NULL; e = next) {
+        next = e->next;
+        if (memcmp(e->group.b, r->is.group.b, sizeof(e->group.b)) == 0)
+            on_request(r->reducer, early_remove(r->reducer, e));
+    }
 }
 
 enum hth_err hth_reduce_start(struct hth_reducer *red, const struct hth_reduce_opts *opts,
@@ -355,45 +396,11 @@ enum hth_err hth_reduce_start(struct hth_reducer *red, const struct hth_reduce_o
     return HTH_OK;
 }
 
-/* ---- requests ------------------------------------------------------------------------------ */
-
-static void on_request(void *arg, struct hth_rpc_request *req)
-{
-    struct hth_reducer *red = arg;
-    struct hth_part_head part = {.part = 0};
-    struct hth_reduce_round *r = NULL;
-    size_t count, len;
-    uint64_t bytes;
-    const struct hth_tensor *tensor = hth_rpc_tensors(req, &count);
-    const uint8_t *payload = hth_rpc_payload(req, &len);
-    enum hth_err err = hth_part_tensor(tensor, count, &bytes);
-    if (err == HTH_OK)
-        err = hth_part_open(payload, len, bytes, &part);
-    if (err == HTH_OK) {
-        r = find_round(red, &part.group);
-        if (r != NULL ? r->state != ROUND_RUNNING && part.part == HTH_PART_NONE
-                      : has_ended(red, &part.group))
-            err = HTH_E_EXPIRED;
-        else if (r == NULL && part.part == HTH_PART_NONE)
-            err = HTH_E_NOT_FOUND;
-    }
-    struct hth_blob *blob = bytes > 0 ? tensor->blob : NULL;
-    size_t offset = bytes > 0 ? tensor->offset : 0;
-    if (err != HTH_OK) {
-        hth_part_clear(&part);
-        hth_rpc_refuse(req, err, 0, NULL);
-    } else if (r != NULL) {
-        take_part(r, req, &part, blob, offset);
-    } else {
-        early_hold(red, req, &part, blob, offset);
-    }
-}
-
 /* ---- the reducer --------------------------------------------------------------------------- */
 
 static bool opts_ok(const struct hth_reducer_opts *o)
 {
-    return o->silence_us > 0 && o->patience_us > 0 && o->link_bytes_per_s >= 0 &&
+    return o->silence_us > 0 && o->patience_us > 0 &&
            (o->clip == 0 || (o->clip >= 1 && isfinite(o->clip)));
 }
 
@@ -411,14 +418,6 @@ enum hth_err hth_reducer_new(struct hth_env *env, struct hth_rpc *rpc,
     red->rpc = rpc;
     red->opts = *opts;
     red->timer = hth_timer_new(env, early_tidy, red);
-    red->metrics.rounds = hth_counter(env->metrics, "hearth_reduce_rounds_total",
-                                      "Rounds of averaging that ended here");
-    red->metrics.bytes_out = hth_counter(env->metrics, "hearth_reduce_out_bytes",
-                                         "Encoded values sent to group members");
-    red->metrics.bytes_in = hth_counter(env->metrics, "hearth_reduce_in_bytes",
-                                        "Encoded values that came from group members");
-    red->metrics.dropped = hth_counter(env->metrics, "hearth_reduce_dropped_total",
-                                       "Members dropped from a round, as sender or as reducer");
     hth_rpc_serve(rpc, HTH_REDUCE_METHOD, on_request, red);
     *out = red;
     return HTH_OK;
@@ -431,9 +430,9 @@ void hth_reducer_free(struct hth_reducer *red)
     hth_rpc_serve(red->rpc, HTH_REDUCE_METHOD, NULL, NULL);
     while (red->round_count > 0)
         round_remove(red->rounds[0], HTH_E_CANCELED);
-    early_end(red);
+    while (red->early != NULL)
+        hth_rpc_refuse(early_remove(red, red->early), HTH_E_CANCELED, 0, "shutting down");
     hth_timer_free(red->env, red->timer);
-    hth_free(red->histories);
     hth_free(red);
 }
 
@@ -451,5 +450,5 @@ void hth_reducer_peer_lost(struct hth_reducer *red, const struct hth_peer_id *pe
 void hth_reducer_stats(const struct hth_reducer *red, struct hth_reducer_stats *out)
 {
     *out = red->stats;
-    out->rounds_now = count_in(red, ROUND_RUNNING);
+    out->rounds_now = red->round_count;
 }

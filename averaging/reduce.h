@@ -3,11 +3,9 @@
  * reduce.h: the weighted mean of a group's vectors, by a butterfly that outlives its members.
  *
  * A *round* is one group of members that all know the same list. The vector is cut into shares, one
- * per member that reduces, by bandwidth (shares.h), and shares into parts of at most 512 KiB, where
- * lines are slow of a millisecond of the slowest: all members cut alike, from the list alone. Each
- * member sends each part to its reducer (method 66: one request per part, several in flight; on
- * slow lines all shares alike, ahead of the answers by what the group moves in a third of a
- * second); the reducer adds what has come in the order of members and answers:
+ * per member that reduces, by bandwidth (shares.h), and shares into parts: all members cut alike,
+ * from the list alone (docs/protocol.md, 3.2). Each member sends each part to its reducer, several
+ * at a time; the reducer adds what has come in the order of members and answers:
  *
  *      sender 0 --- part p --->.                           .---> mean or difference
  *      sender 1 --- part p --->  reducer r: sum_i w_i x_i  ----> ...
@@ -25,9 +23,8 @@
  * too, it sends parts without values, and is told the mean.
  *
  * What goes wrong costs its own share of the result, never the round:
- *   a sender is lost, silent, slow, or never begins   left out of the parts it has not sent; the
- *                                                     weights of the others count for more; it
- *                                                     is answered all the same
+ *   a sender is lost, silent, slow, or never begins   left out of the parts it has not sent, and
+ *                                                     answered all the same
  *   a part holds NaN or infinity                      left out of that part; answered with the mean
  *   a reducer is lost or silent                       its parts keep the local values
  *   an answer holds NaN or infinity, or is further    that part does, and its reducer is given up
@@ -37,8 +34,8 @@
  * reduce_watch.c says who is lost, silent or slow. Reducers give up on whoever is missing at 0.8 of
  * the round's time, so that the answers still come within it. A round always ends by its timeout.
  *
- * Parts of a round that has not begun here are held a while, bounded; one that has ended tells
- * who is late the mean for a while. Repeats are recognised by (group, sender, part).
+ * Parts of a round that has not begun here are held for silence_us, bounded; those of one that has
+ * ended are refused, as are repeats.
  *
  * Threads: the loop thread; arithmetic in jobs. No callback runs inside a call of its cause.
  * Ghost payloads work: only jobs look into blobs.
@@ -57,12 +54,11 @@ struct hth_reduce_round;
 /* ---- the node's reducer -------------------------------------------------------------------- */
 
 struct hth_reducer_opts {
-    int64_t silence_us;      /* that means dead, and two round trips more */
-    int64_t patience_us;     /* without a part or an answer from a peer that lives */
-    double link_bytes_per_s; /* of this node's line, for codec.h; 0: not known */
-    double clip;             /* 0, or at least 1: who is further from the median of three or more
-                              * than that many times the median distance, for its weight, counts
-                              * for less in the parts reduced here */
+    int64_t silence_us;  /* that means dead, and two round trips more */
+    int64_t patience_us; /* without a part or an answer from a peer that lives */
+    double clip;         /* 0, or at least 1: who is further from the median of three or more
+                          * than that many times the median distance, for its weight, counts
+                          * for less in the parts reduced here */
 };
 #define HTH_AVG_CLIP 2.0 /* the `clip` of a run that does not say another */
 #define HTH_REDUCER_OPTS_INIT                                                                      \
@@ -97,9 +93,8 @@ struct hth_reduce_member {
     X(NONE, "took part")                                                                           \
     X(LOST, "its connection was lost or could not be made")                                        \
     X(SILENT, "no sign of life")                                                                   \
-    X(SLOW, "it lives, but its parts did not come")                                                \
+    X(SLOW, "it lives, but its parts did not come in time")                                        \
     X(REFUSED, "it refused parts, or what it said makes no sense")                                 \
-    X(DEADLINE, "the round's time was over")                                                       \
     X(NOT_FINITE, "it sent NaN or infinity")                                                       \
     X(FAR, "what it calls the mean is further off than honest ones are")
 
@@ -131,12 +126,9 @@ struct hth_reduce_result {
     uint32_t parts_kept;          /* with local values */
     uint64_t bytes_out, bytes_in; /* of encoded values, requests and answers */
     int64_t took_us;              /* from start to now */
-    double encode_error;          /* relative, of a sample of own parts; 0 for fp32 */
 };
 
 typedef void hth_reduce_done_fn(void *arg, const struct hth_reduce_result *result);
-
-#define HTH_AVG_FAR_FLOATS 4096u
 
 struct hth_reduce_opts {
     struct hth_hash group; /* the same for all members, and of no other round */
@@ -148,8 +140,8 @@ struct hth_reduce_opts {
     uint64_t count;
     const struct hth_avg_span *spans; /* formats of what this member sends; copied. NULL: fp32 */
     uint32_t span_count;
-    /* Of each HTH_AVG_FAR_FLOATS values, the last ones of fewer: how far from the own values their
-     * mean may lie. Copied. NULL, and in groups of two, which can't tell who lies: anywhere. */
+    /* Of each HTH_AVG_BLOCK_FLOATS values, the last ones of fewer: how far from the own values
+     * their mean may lie. Copied. NULL, and in groups of two, where nobody can tell: anywhere. */
     const float *far;
     bool same;        /* all shall hold the same bits, in narrow formats, too; all members say so */
     bool fixed;       /* with `same`: other groups reduce the same values with the same weights in
@@ -174,7 +166,7 @@ void hth_reduce_cancel(struct hth_reduce_round *round);
 struct hth_reducer_stats {
     uint64_t parts_reduced;
     uint64_t bytes_in;
-    uint32_t rounds_now, early_now;
+    uint32_t rounds_now;
 };
 void hth_reducer_stats(const struct hth_reducer *reducer, struct hth_reducer_stats *out);
 

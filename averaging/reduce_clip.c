@@ -30,17 +30,12 @@
 #define TILE           64u /* columns sorted at once: of 64 members, in the nearest cache */
 
 struct clip {
-    const struct sum_input *in; /* in fp32; those that are left out are not there */
+    const struct sum_input *in; /* those that are left out are not there */
     uint32_t n, count;
     double *distance, *spread, *sorted; /* n each: |x - v|, s */
     double weight_max, weight;          /* a member counts for at most; their sum */
     float *v, *next;                    /* count each */
 };
-
-static const float *values(const struct sum_input *in)
-{
-    return (const float *)(const void *)in->bytes;
-}
 
 CLONES static double distance(const float *restrict x, const float *restrict v, size_t n)
 {
@@ -90,26 +85,13 @@ CLONES static void order(float *restrict low, float *restrict high)
     }
 }
 
-/* Batcher's merge exchange (Knuth, TAOCP 3, 5.2.2 M): the same exchanges whatever the values. */
+/* The least rows come first, in order, up to the lower median: the same exchanges whatever the
+ * values. */
 static void sort_columns(float *rows, uint32_t n)
 {
-    uint32_t top = 1;
-
-    while (2 * top < n)
-        top *= 2;
-    for (uint32_t p = top; p > 0; p /= 2) {
-        uint32_t r = 0, d = p;
-
-        for (uint32_t q = top;; q /= 2) {
-            for (uint32_t i = 0; i + d < n; i++)
-                if ((i & p) == r)
-                    order(rows + (size_t)i * TILE, rows + (size_t)(i + d) * TILE);
-            if (q == p)
-                break;
-            d = q - p;
-            r = p;
-        }
-    }
+    for (uint32_t k = 0; k <= (n - 1) / 2; k++)
+        for (uint32_t i = k + 1; i < n; i++)
+            order(rows + (size_t)k * TILE, rows + (size_t)i * TILE);
 }
 
 static void begin_at_the_median(struct clip *c, float *rows)
@@ -119,7 +101,7 @@ static void begin_at_the_median(struct clip *c, float *rows)
         size_t bytes = HTH_MIN(c->count - at, TILE) * sizeof(float);
 
         for (uint32_t i = 0; i < c->n; i++)
-            memcpy(rows + (size_t)i * TILE, values(&c->in[i]) + at, bytes);
+            memcpy(rows + (size_t)i * TILE, c->in[i].values + at, bytes);
         sort_columns(rows, c->n);
         memcpy(c->v + at, rows + (size_t)((c->n - 1) / 2) * TILE, bytes);
     }
@@ -131,7 +113,7 @@ static void begin_at_the_median(struct clip *c, float *rows)
 static double measure(struct clip *c)
 {
     for (uint32_t i = 0; i < c->n; i++) {
-        c->distance[i] = hth_reduce_distance(values(&c->in[i]), c->v, c->count);
+        c->distance[i] = hth_reduce_distance(c->in[i].values, c->v, c->count);
         c->sorted[i] = c->distance[i] / c->spread[i];
     }
     return hth_reduce_rank(c->sorted, c->n, (c->n - 1) / 2);
@@ -159,7 +141,7 @@ static void move(struct clip *c, double radius)
 
         if (is_far(c, i, radius))
             a *= radius * c->spread[i] / c->distance[i];
-        pull(c->next, values(&c->in[i]), c->v, (float)a, c->count);
+        pull(c->next, c->in[i].values, c->v, (float)a, c->count);
     }
     c->v = c->next;
     c->next = old;
@@ -211,44 +193,21 @@ static enum hth_err clip_block(const struct sum_input *in, uint32_t n, double cl
 
 /* ---- parts ----------------------------------------------------------------------------------- */
 
-/* The inputs that are not left out, their values in one piece of memory each, decoded where they
- * are narrow. */
-static enum hth_err flatten(const struct sum_input *in, uint32_t n, uint32_t count, float *room,
-                            struct sum_input *out)
-{
-    for (uint32_t i = 0; i < n; i++) {
-        const float *x;
-
-        if (in[i].out)
-            continue;
-        HTH_TRY(hth_reduce_values(&in[i], room, &x));
-        *out++ = (struct sum_input){.weight = in[i].weight, .bytes = (const void *)x};
-        room += count;
-    }
-    return HTH_OK;
-}
-
 enum hth_err hth_reduce_clip(const struct sum_input *in, uint32_t n, double clip, bool fixed,
                              float *mean, uint32_t count)
 {
-    uint32_t block = fixed ? GRAIN_FLOATS : count, live = 0;
+    struct sum_input live[HTH_AVG_MEMBERS_MAX];
+    uint32_t block = fixed ? HTH_AVG_BLOCK_FLOATS : count, left = 0;
 
     for (uint32_t i = 0; i < n; i++)
-        live += !in[i].out;
-    if (live < HTH_REDUCE_CLIP_MEMBERS)
+        if (!in[i].out)
+            live[left++] = in[i];
+    if (left < HTH_REDUCE_CLIP_MEMBERS)
         return HTH_OK;
-    size_t bytes = (size_t)live * count * sizeof(float);
-    float *room = hth_try_block(bytes);
-    if (room == NULL)
-        return HTH_E_NO_MEMORY;
-    struct sum_input *flat = hth_new_array(struct sum_input, live);
-    enum hth_err err = flatten(in, n, count, room, flat);
-    for (uint32_t at = 0; at < count && err == HTH_OK; at += block) {
-        for (uint32_t i = 0; i < live; i++)
-            flat[i].bytes += at > 0 ? block * sizeof(float) : 0;
-        err = clip_block(flat, live, clip, mean + at, HTH_MIN(count - at, block));
+    for (uint32_t at = 0; at < count; at += block) {
+        HTH_TRY(clip_block(live, left, clip, mean + at, HTH_MIN(count - at, block)));
+        for (uint32_t i = 0; i < left; i++)
+            live[i].values += HTH_MIN(count - at, block);
     }
-    hth_free(flat);
-    hth_block_free(room, bytes);
-    return err;
+    return HTH_OK;
 }

@@ -6,9 +6,9 @@
 #include "averaging/reduce_int.h"
 #include "averaging/shares.h"
 
-/* By what line the group keeps pace, bit/s; 0 when somebody's is not known, or nobody's. The few
- * slowest are left out, as many as may be given up for being slow: else one claim would slow all
- * the others down. */
+/* By what line the group keeps pace, bit/s; infinite when that is a fast one, or somebody's is not
+ * known, or nobody's. The few slowest are left out, as many as may be given up for being slow: else
+ * one claim would slow all the others down. */
 static double slowest_line(const struct hth_reduce_round *r)
 {
     double line[HTH_AVG_MEMBERS_MAX];
@@ -16,14 +16,10 @@ static double slowest_line(const struct hth_reduce_round *r)
     for (uint32_t i = 0; i < r->is.member_count; i++)
         if (r->members[i].is.bandwidth > 0)
             line[n++] = r->members[i].is.bandwidth;
-    if (n == 0 || hth_reduce_rank(line, n, 0) < LINE_BITS_MIN)
-        return 0;
-    return line[HTH_MIN(HTH_MAX(n / 4, 1u), (n - 1) / 2)];
-}
-
-static bool is_slow(double line)
-{
-    return line > 0 && line < LINE_BITS_FAST;
+    if (n == 0 || hth_reduce_rank(line, n, 0) <= HTH_REDUCE_NOT_SAID)
+        return INFINITY;
+    double slowest = line[HTH_MIN(HTH_MAX(n / 4, 1u), (n - 1) / 2)];
+    return slowest < LINE_BITS_FAST ? slowest : INFINITY;
 }
 
 /* No answer can begin before the first part has come over the slowest line to every reducer, and
@@ -31,12 +27,18 @@ static bool is_slow(double line)
 static uint64_t aim_of_part(uint64_t share, double slowest)
 {
     uint64_t aim = HTH_MAX(share / PARTS_PER_SHARE, (uint64_t)PART_FLOATS_MIN);
-    if (is_slow(slowest)) {
+    if (!isinf(slowest)) {
         uint64_t small = (uint64_t)(slowest / 8 / sizeof(float) * SLOW_PART_S);
-        small = HTH_MAX(small, (uint64_t)GRAIN_FLOATS);
+        small = HTH_MAX(small, (uint64_t)HTH_AVG_BLOCK_FLOATS);
         aim = HTH_MIN(aim, HTH_MAX(small, share / SLOW_PARTS_PER_SHARE));
     }
     return HTH_MIN(aim, (uint64_t)HTH_AVG_PART_FLOATS_MAX);
+}
+
+/* Floats of which shares and parts are whole multiples. */
+static uint32_t unit_of(const struct hth_reduce_round *r)
+{
+    return r->is.fixed ? HTH_AVG_BLOCK_FLOATS : UNIT_FLOATS;
 }
 
 /* What counts of the claims. Of a vector so small that slow members would leave their shares to the
@@ -47,16 +49,16 @@ static enum hth_err bound_claims(const struct hth_reduce_round *r, double *bandw
     uint64_t reducers = 0;
     for (uint32_t i = 0; i < n; i++)
         reducers += bandwidth[i] > 0;
-    if (r->is.share_max == 0 || total * r->unit >= 2 * GRAIN_FLOATS * reducers)
+    if (r->is.share_max == 0 || total * unit_of(r) >= 2 * HTH_AVG_BLOCK_FLOATS * reducers)
         return r->is.share_max > 0 ? hth_avg_bound_claims(bandwidth, n, r->is.share_max) : HTH_OK;
     for (uint32_t i = 0; i < n; i++)
         bandwidth[i] = bandwidth[i] > 0 ? LINE_BITS_FAST : 0;
     return HTH_OK;
 }
 
-/* Whole units of each member's share: one below a grain goes to the others, as a request would cost
- * more. *level: how long the fastest takes for a vector, in s/bit, as
- * all that reduce do; infinite: nobody said how fast it is. */
+/* Whole units of each member's share: one below a block goes to the others, as a request would cost
+ * more. *level: how long the fastest takes for a vector, in s/bit, as all that reduce do; infinite:
+ * nobody said how fast it is. */
 static enum hth_err share_out(const struct hth_reduce_round *r, uint64_t total, uint64_t *units,
                               double *level)
 {
@@ -65,8 +67,8 @@ static enum hth_err share_out(const struct hth_reduce_round *r, uint64_t total, 
     for (uint32_t i = 0; i < n; i++)
         bandwidth[i] = r->members[i].is.bandwidth;
     HTH_TRY(bound_claims(r, bandwidth, n, total));
-    HTH_TRY(hth_avg_shares(bandwidth, n, weights, NULL));
-    HTH_TRY(hth_avg_split(weights, n, total, GRAIN_FLOATS / r->unit, units));
+    HTH_TRY(hth_avg_shares(bandwidth, n, weights));
+    HTH_TRY(hth_avg_split(weights, n, total, HTH_AVG_BLOCK_FLOATS / unit_of(r), units));
     for (uint32_t i = 0; i < n; i++)
         if (bandwidth[i] > bandwidth[fastest])
             fastest = i;
@@ -78,25 +80,25 @@ static enum hth_err share_out(const struct hth_reduce_round *r, uint64_t total, 
 static enum hth_err cut(struct hth_reduce_round *r)
 {
     double level;
-    uint64_t units[HTH_AVG_MEMBERS_MAX];
-    uint64_t first = 0, total = (r->is.count + r->unit - 1) / r->unit;
+    uint64_t units[HTH_AVG_MEMBERS_MAX], unit = unit_of(r);
+    uint64_t first = 0, reducers = 0, total = (r->is.count + unit - 1) / unit;
     HTH_TRY(share_out(r, total, units, &level));
     double slowest = slowest_line(r);
-    r->pace = is_slow(slowest) ? HTH_MIN(1 / level, slowest) / (8 * sizeof(float)) : INFINITY;
-    r->reducers = hth_new_array(uint32_t, r->is.member_count);
+    r->pace = isinf(slowest) ? INFINITY : HTH_MIN(1 / level, slowest) / (8 * sizeof(float));
     for (uint32_t i = 0; i < r->is.member_count; i++) {
         struct reduce_member_state *m = &r->members[i];
         m->first = first;
-        m->floats = HTH_MIN(units[i] * r->unit, r->is.count - first);
+        m->floats = HTH_MIN(units[i] * unit, r->is.count - first);
         m->first_part = r->part_count;
         first += m->floats;
         if (m->floats == 0)
             continue;
-        r->reducers[r->reducer_count++] = i;
         uint64_t aim = aim_of_part(m->floats, slowest);
         m->part_count = (uint32_t)((m->floats + aim - 1) / aim);
         r->part_count += m->part_count;
+        reducers++;
     }
+    r->start_floats = START_PARTS * (double)(reducers * r->is.count) / r->part_count;
     return HTH_OK;
 }
 
@@ -104,71 +106,49 @@ static enum hth_err cut(struct hth_reduce_round *r)
 static void part_at(const struct reduce_member_state *m, uint32_t k, uint64_t *first,
                     uint32_t *count)
 {
-    uint32_t unit = m->round->unit;
-    uint64_t units = (m->floats + unit - 1) / unit;
+    uint64_t unit = unit_of(m->round), units = (m->floats + unit - 1) / unit;
     uint64_t begin = units * k / m->part_count * unit;
     uint64_t end = HTH_MIN(units * (k + 1) / m->part_count * unit, m->floats);
     *first = m->first + begin;
     *count = (uint32_t)(end - begin);
 }
 
-static void lay_out_sends(struct hth_reduce_round *r)
+static void lay_out(struct hth_reduce_round *r)
 {
-    uint32_t n = 0;
-    if (r->is.values == NULL)
-        return;
-    r->send_count = r->part_count - r->members[r->is.self].part_count;
-    r->sends = hth_new_array(struct reduce_sent, HTH_MAX(r->send_count, 1u));
+    const struct reduce_member_state *self = reduce_self(r);
+    r->parts = hth_new_array(struct reduce_part, r->part_count);
     for (uint32_t i = 0; i < r->is.member_count; i++) {
-        for (uint32_t k = 0; i != r->is.self && k < r->members[i].part_count; k++) {
-            struct reduce_sent *s = &r->sends[n++];
-            s->round = r;
-            s->to = i;
-            s->part = r->members[i].first_part + k;
-            s->waiting = true;
-            part_at(&r->members[i], k, &s->first, &s->count);
+        const struct reduce_member_state *m = &r->members[i];
+        for (uint32_t k = 0; k < m->part_count; k++) {
+            struct reduce_part *p = &r->parts[m->first_part + k];
+            *p = (struct reduce_part){.round = r, .to = i, .waiting = m != self};
+            part_at(m, k, &p->first, &p->count);
+            if (m != self)
+                continue;
+            p->from = hth_new_array(struct reduce_contribution, r->is.member_count);
+            for (uint32_t from = 0; from < r->is.member_count; from++)
+                p->from[from] = (struct reduce_contribution){.part = p, .member = from};
+            p->from[i].state = m->is.weight > 0 ? GIVE_HERE : GIVE_NONE;
         }
     }
-    r->sends_left = r->send_count;
+    r->owns_left = self->part_count;
+    r->sends_left = r->is.values != NULL ? r->part_count - self->part_count : 0;
 }
 
-static void lay_out_owns(struct hth_reduce_round *r)
+uint32_t round_segments(const struct reduce_part *part,
+                        struct hth_segment segments[HTH_AVG_SEGMENTS_MAX])
 {
-    const struct reduce_member_state *self = &r->members[r->is.self];
-    r->own_count = r->owns_left = self->part_count;
-    r->owns = hth_new_array(struct reduce_owned, HTH_MAX(r->own_count, 1u));
-    for (uint32_t k = 0; k < r->own_count; k++) {
-        struct reduce_owned *o = &r->owns[k];
-        o->round = r;
-        part_at(self, k, &o->first, &o->count);
-        o->from = hth_new_array(struct reduce_contribution, r->is.member_count);
-        for (uint32_t i = 0; i < r->is.member_count; i++) {
-            o->from[i].own = o;
-            o->from[i].member = i;
-        }
-        if (r->members[r->is.self].is.weight > 0)
-            o->from[r->is.self].state = GIVE_HERE;
-    }
-}
-
-uint32_t round_segments(const struct hth_reduce_round *r, uint64_t first, uint32_t count,
-                        struct hth_segment **out)
-{
-    struct hth_segment cut[HTH_AVG_SEGMENTS_MAX];
+    const struct hth_reduce_opts *o = &part->round->is;
     uint32_t n;
-    if (hth_codec_cut(r->is.spans, r->is.span_count, first, count, cut, &n) != HTH_OK) {
-        cut[0] = (struct hth_segment){HTH_QUANT_F32, count, count * (uint32_t)sizeof(float), false};
-        n = 1;
-    }
-    *out = hth_new_array(struct hth_segment, n);
-    memcpy(*out, cut, n * sizeof(*cut));
-    return n;
+    if (hth_codec_cut(o->spans, o->span_count, part->first, part->count, segments, &n) == HTH_OK)
+        return n;
+    segments[0] = (struct hth_segment){HTH_QUANT_F32, part->count};
+    return 1;
 }
 
 enum hth_err round_cut(struct hth_reduce_round *r)
 {
     HTH_TRY(cut(r));
-    lay_out_sends(r);
-    lay_out_owns(r);
+    lay_out(r);
     return HTH_OK;
 }

@@ -15,141 +15,120 @@
 /* One way of a part: its values to the reducer, or what they become here. */
 struct give {
     struct hth_job job;
-    struct reduce_sent *send;
+    struct reduce_part *part;
     struct hth_blob *blob; /* of the values, or of the answer; NULL: none */
     size_t offset;
-    struct hth_segment *segments;
-    uint32_t segment_count;
     enum hth_err err; /* of the arithmetic. Applying: the local values are kept */
-    /* encoding */
-    bool pack, sample;
-    struct hth_codec_error error;
-    /* applying */
-    double weight;
-    bool whole;
+    struct hth_part_head head;
+    struct hth_part_reply reply;
 };
 
-static struct reduce_member_state *reducer_of(const struct reduce_sent *s)
+static struct reduce_member_state *reducer_of(const struct reduce_part *p)
 {
-    return &s->round->members[s->to];
+    return &p->round->members[p->to];
 }
 
-static struct reduce_sent *sends_to(const struct hth_reduce_round *r, uint32_t to)
-{
-    const struct reduce_member_state *self = &r->members[r->is.self];
-    uint32_t first = r->members[to].first_part;
-    return &r->sends[first - (first > self->first_part ? self->part_count : 0)];
-}
-
-static struct give *give_new(struct reduce_sent *s, struct hth_blob *blob, size_t offset)
+static struct give *give_new(struct reduce_part *p)
 {
     struct give *g = hth_new(struct give);
-    round_ref(s->round);
-    g->send = s;
-    g->blob = blob != NULL ? hth_blob_ref(blob) : NULL;
-    g->offset = offset;
+    round_ref(p->round);
+    g->part = p;
     return g;
 }
 
 static void give_free(struct give *g)
 {
     hth_blob_unref(g->blob);
-    hth_free(g->segments);
-    round_unref(g->send->round);
+    round_unref(g->part->round);
     hth_free(g);
 }
 
 static enum hth_err submit(struct give *g, void (*run)(struct hth_job *),
                            void (*done)(struct hth_job *, enum hth_err), double flops, double bytes)
 {
-    uint32_t floats = g->send->count;
+    uint32_t floats = g->part->count;
     g->job = (struct hth_job){.lane = HTH_LANE_COMPUTE,
                               .run = run,
                               .done = done,
                               .flops = flops * floats,
                               .bytes_moved = bytes + floats * sizeof(float)};
-    return hth_job_submit(g->send->round->reducer->env, &g->job);
+    return hth_job_submit(g->part->round->reducer->env, &g->job);
 }
 
 /* ---- applying answers ---------------------------------------------------------------------- */
 
-static bool is_far(const struct reduce_sent *s, const float *y, const float *own)
+static bool is_far(const struct reduce_part *p, const float *y, const float *own)
 {
-    const struct hth_reduce_round *r = s->round;
+    const struct hth_reduce_round *r = p->round;
     double most = 0;
     if (r->is.far == NULL)
         return false;
-    for (uint64_t at = s->first, end = at + s->count, next; at < end; at = next) {
-        uint64_t block = at / HTH_AVG_FAR_FLOATS, first = block * HTH_AVG_FAR_FLOATS;
-        uint64_t size = HTH_MIN(r->is.count - first, HTH_AVG_FAR_FLOATS);
+    for (uint64_t at = p->first, end = at + p->count, next; at < end; at = next) {
+        uint64_t block = at / HTH_AVG_BLOCK_FLOATS, first = block * HTH_AVG_BLOCK_FLOATS;
+        uint64_t size = HTH_MIN(r->is.count - first, HTH_AVG_BLOCK_FLOATS);
         next = HTH_MIN(first + size, end);
         most += (double)r->is.far[block] * r->is.far[block] * (double)(next - at) / (double)size;
     }
-    return !(hth_reduce_distance(y, own, s->count) <= sqrt(most));
+    return !(hth_reduce_distance(y, own, p->count) <= sqrt(most));
 }
 
 static void run_apply(struct hth_job *job)
 {
     struct give *g = HTH_CONTAINER(job, struct give, job);
-    const struct reduce_sent *s = g->send;
-    float *y = (float *)(void *)s->round->average->data + s->first;
-    const float *own = (const float *)(const void *)s->round->is.values->data + s->first;
-    if (g->err == HTH_OK && g->whole)
-        g->err = hth_codec_decode(g->segments, g->segment_count, g->blob->data + g->offset, y);
-    else if (g->err == HTH_OK)
-        g->err = hth_codec_answer(g->segments, g->segment_count, g->blob->data + g->offset, own, y);
-    if (g->err == HTH_OK && is_far(s, y, own))
+    const struct reduce_part *p = g->part;
+    float *y = (float *)(void *)p->round->average->data + p->first;
+    const float *own = (const float *)(const void *)p->round->is.values->data + p->first;
+    if (g->err == HTH_OK)
+        g->err = hth_codec_decode(g->reply.segments, g->reply.segment_count,
+                                  g->blob->data + g->offset, g->reply.whole ? NULL : own, y);
+    if (g->err == HTH_OK && is_far(p, y, own))
         g->err = HTH_E_NORM;
     if (g->err != HTH_OK)
-        memcpy(y, own, s->count * sizeof(float));
+        memcpy(y, own, p->count * sizeof(float));
 }
 
 static void done_apply(struct hth_job *job, enum hth_err err)
 {
     struct give *g = HTH_CONTAINER(job, struct give, job);
-    struct reduce_sent *s = g->send;
-    struct hth_reduce_round *r = s->round;
+    struct reduce_part *p = g->part;
+    struct hth_reduce_round *r = p->round;
     bool kept = g->err != HTH_OK;
-    if (r->state == ROUND_RUNNING && err != HTH_OK) {
+    if (r->reducer != NULL && err != HTH_OK) {
         round_fail(r, err);
-    } else if (r->state == ROUND_RUNNING) {
+    } else if (r->reducer != NULL) {
         if (g->err == HTH_E_NORM)
-            give_fail(r, s->to, HTH_REDUCE_DROP_FAR);
-        if (g->err == HTH_E_NOT_FINITE || g->err == HTH_E_MALFORMED)
-            give_fail(r, s->to, HTH_REDUCE_DROP_REFUSED);
-        reducer_of(s)->settled++;
-        r->settled_floats += s->count;
+            give_fail(r, p->to, HTH_REDUCE_DROP_FAR);
+        if (g->err == HTH_E_NOT_FINITE)
+            give_fail(r, p->to, HTH_REDUCE_DROP_REFUSED);
+        reducer_of(p)->settled++;
+        r->settled_floats += p->count;
         r->sends_left--;
-        r->parts_kept += kept;
-        r->weight_floats += (kept ? r->members[r->is.self].is.weight : g->weight) * s->count;
+        r->result.parts_kept += kept;
+        r->result.weight += (kept ? reduce_self(r)->is.weight : g->reply.weight) * p->count;
         give_pump_all(r);
         round_check(r);
     }
     give_free(g);
 }
 
-/* Writes the part's mean by the answer; no blob: the local values are kept. */
-static void apply(struct reduce_sent *s, struct hth_blob *blob, size_t offset,
-                  const struct hth_part_reply *reply)
+/* Writes the part's mean by the answer; with an error the local values are kept. */
+static void apply(struct give *g)
 {
-    struct give *g = give_new(s, blob, offset);
-    reducer_of(s)->under_way_bytes -= s->bytes;
-    s->waiting = false;
-    g->segments = reply->segments;
-    g->segment_count = reply->segment_count;
-    g->weight = reply->weight;
-    g->whole = reply->whole;
-    g->err = blob != NULL ? HTH_OK : HTH_E_UNREACHABLE;
-    enum hth_err err = submit(g, run_apply, done_apply, 1, 2.0 * s->count * sizeof(float));
+    struct reduce_part *p = g->part;
+    reducer_of(p)->under_way_bytes -= p->bytes;
+    p->waiting = false;
+    enum hth_err err = submit(g, run_apply, done_apply, 1, 2.0 * p->count * sizeof(float));
     if (err != HTH_OK) {
-        round_fail(s->round, err);
+        round_fail(p->round, err);
         give_free(g);
     }
 }
 
-static void keep(struct reduce_sent *s)
+static void keep(struct reduce_part *p)
 {
-    apply(s, NULL, 0, &(struct hth_part_reply){.weight = 0});
+    struct give *g = give_new(p);
+    g->err = HTH_E_UNREACHABLE;
+    apply(g);
 }
 
 /* ---- answers ------------------------------------------------------------------------------- */
@@ -160,19 +139,19 @@ static void note_missing(struct hth_reduce_round *r, uint32_t reducer,
 {
     for (uint32_t i = 0; i < reply->missing_count; i++) {
         if (reply->missing[i] < r->is.member_count)
-            r->members[reply->missing[i]].parts_missing++;
+            r->members[reply->missing[i]].fate->parts_missing++;
         if (reply->missing[i] == reducer)
-            r->members[reducer].as_sender = HTH_REDUCE_DROP_NOT_FINITE;
+            r->members[reducer].fate->as_sender = HTH_REDUCE_DROP_NOT_FINITE;
     }
 }
 
 /* The answer fits the part and the group, or the reducer is not to be believed. Its weight follows
  * from who is in it: who could say less of it would keep a whole group below its quorum, round
  * after round, and look like one who answers well. */
-static enum hth_err open_answer(const struct reduce_sent *s, const struct hth_rpc_result *result,
+static enum hth_err open_answer(const struct reduce_part *p, const struct hth_rpc_result *result,
                                 struct hth_part_reply *reply)
 {
-    const struct hth_reduce_round *r = s->round;
+    const struct hth_reduce_round *r = p->round;
     uint64_t bytes, floats = 0;
     double weight = r->group_weight;
     HTH_TRY(hth_part_tensor(result->tensors, result->tensor_count, &bytes));
@@ -185,69 +164,71 @@ static enum hth_err open_answer(const struct reduce_sent *s, const struct hth_rp
         if (reply->missing[i] < r->is.member_count)
             weight -= r->members[reply->missing[i]].is.weight;
     /* Weights are sums in the order of members: the last bits may differ. */
-    if (floats == s->count && fabs(reply->weight - weight) <= 1e-9 * r->group_weight)
+    if (floats == p->count && fabs(reply->weight - weight) <= 1e-9 * r->group_weight)
         return HTH_OK;
-    hth_part_reply_clear(reply);
     return HTH_E_RANGE;
 }
 
-static void on_reply(struct reduce_sent *s, const struct hth_rpc_result *result)
+static void on_reply(struct reduce_part *p, const struct hth_rpc_result *result)
 {
-    struct hth_reduce_round *r = s->round;
-    struct hth_part_reply reply;
-    const struct hth_tensor *t = result->tensors;
-    watch_progress(r, s->to);
-    reducer_of(s)->put_off_us = 0;
-    if (open_answer(s, result, &reply) != HTH_OK) {
-        keep(s);
-        give_fail(r, s->to, HTH_REDUCE_DROP_REFUSED);
+    struct hth_reduce_round *r = p->round;
+    struct give *g = give_new(p);
+    watch_progress(r, p->to);
+    reducer_of(p)->put_off_us = 0;
+    g->err = open_answer(p, result, &g->reply);
+    if (g->err != HTH_OK) {
+        apply(g);
+        give_fail(r, p->to, HTH_REDUCE_DROP_REFUSED);
         return;
     }
-    note_missing(r, s->to, &reply);
-    uint64_t bytes = hth_codec_bytes(reply.segments, reply.segment_count);
-    r->bytes_in += bytes;
+    note_missing(r, p->to, &g->reply);
+    uint64_t bytes = hth_codec_bytes(g->reply.segments, g->reply.segment_count);
+    r->result.bytes_in += bytes;
     r->reducer->stats.bytes_in += bytes;
-    apply(s, bytes > 0 ? t->blob : NULL, bytes > 0 ? t->offset : 0, &reply);
-    give_pump(r, s->to);
+    if (bytes > 0) {
+        g->blob = hth_blob_ref(result->tensors->blob);
+        g->offset = result->tensors->offset;
+    } else {
+        g->err = HTH_E_UNREACHABLE;
+    }
+    apply(g);
+    give_pump_all(r);
 }
 
 /* Given up as a reducer, and in both roles where it is gone or the round is over there. */
-static void on_failure(struct reduce_sent *s, const struct hth_rpc_result *result)
+static void on_failure(struct reduce_part *p, const struct hth_rpc_result *result)
 {
-    struct hth_reduce_round *r = s->round;
+    struct hth_reduce_round *r = p->round;
     bool over = result->err == HTH_E_EXPIRED || result->err == HTH_E_CANCELED;
-    keep(s);
+    keep(p);
     if (result->remote && over) /* it may be we who are late */
-        watch_drop(r, s->to, HTH_REDUCE_DROP_DEADLINE);
+        watch_drop(r, p->to, HTH_REDUCE_DROP_SLOW);
     else if (result->remote)
-        give_fail(r, s->to, HTH_REDUCE_DROP_REFUSED);
+        give_fail(r, p->to, HTH_REDUCE_DROP_REFUSED);
     else if (result->err == HTH_E_TIMEOUT)
-        give_fail(r, s->to, HTH_REDUCE_DROP_DEADLINE);
-    else if (watch_connected(r, s->to))
-        give_fail(r, s->to, HTH_REDUCE_DROP_LOST);
+        give_fail(r, p->to, HTH_REDUCE_DROP_SLOW);
     else
-        watch_drop(r, s->to, HTH_REDUCE_DROP_LOST);
+        watch_drop(r, p->to, HTH_REDUCE_DROP_LOST);
 }
 
 static void on_answer(void *arg, const struct hth_rpc_result *result)
 {
-    struct reduce_sent *s = arg;
-    struct hth_reduce_round *r = s->round;
-    struct reduce_member_state *m = reducer_of(s);
-    s->call = NULL;
+    struct reduce_part *p = arg;
+    struct hth_reduce_round *r = p->round;
+    struct reduce_member_state *m = reducer_of(p);
+    p->call = NULL;
     if (result->err == HTH_OK) {
-        on_reply(s, result);
-    } else if ((result->err == HTH_E_BUSY && result->remote) ||
-               (result->err == HTH_E_CLOSED && watch_connected(r, s->to))) {
+        on_reply(p, result);
+    } else if (result->err == HTH_E_BUSY && result->remote) {
         m->heard_us = hth_now_us(r->reducer->env); /* it lives, and has no room just now */
         if (m->put_off_us == 0)
             m->put_off_us = m->heard_us;
-        s->waiting = true;
+        p->waiting = true;
     } else if (result->err == HTH_E_BUDGET || result->err == HTH_E_NO_MEMORY) {
-        keep(s); /* no room here for this answer */
-        give_pump(r, s->to);
+        keep(p); /* no room here for this answer */
+        give_pump_all(r);
     } else {
-        on_failure(s, result);
+        on_failure(p, result);
     }
 }
 
@@ -256,58 +237,49 @@ static void on_answer(void *arg, const struct hth_rpc_result *result)
 /* Without segments it asks for the mean. */
 static void send_call(struct give *g)
 {
-    struct reduce_sent *s = g->send;
-    struct hth_reduce_round *r = s->round;
-    const struct reduce_member_state *m = reducer_of(s);
+    struct reduce_part *p = g->part;
+    struct hth_reduce_round *r = p->round;
+    const struct reduce_member_state *m = reducer_of(p);
     uint8_t payload[HTH_PART_BYTES_MAX];
-    uint64_t bytes = hth_codec_bytes(g->segments, g->segment_count);
-    struct hth_part_head part = {.group = r->is.group,
-                                 .part = s->part,
-                                 .weight = r->members[r->is.self].is.weight,
-                                 .segments = g->segments,
-                                 .segment_count = g->segment_count};
+    uint64_t bytes = hth_codec_bytes(g->head.segments, g->head.segment_count);
     struct hth_tensor tensor = {HTH_U8, 1, {bytes}, g->blob, g->offset};
     struct hth_rpc_target target = {m->is.id, m->is.addr};
     struct hth_rpc_call_opts opts = {
         .method = HTH_REDUCE_METHOD,
-        .body = {payload, hth_part_pack(&part, payload), &tensor, bytes > 0 ? 1 : 0},
-        .timeout_us = HTH_MAX(r->end_us - hth_now_us(r->reducer->env), (int64_t)1),
-        .trace_id = s->part,
+        .body = {payload, hth_part_pack(&g->head, payload), &tensor, bytes > 0 ? 1 : 0},
+        .timeout_us = HTH_MAX(
+            r->start_us + r->is.timeout_us / 100 * 95 - hth_now_us(r->reducer->env), (int64_t)1),
+        .trace_id = g->head.part,
     };
-    memcpy(&opts.idem.hi, r->is.group.b, sizeof(opts.idem.hi));
-    opts.idem.lo = s->part;
-    enum hth_err err = hth_rpc_call(r->reducer->rpc, &target, &opts, on_answer, s, &s->call);
+    enum hth_err err = hth_rpc_call(r->reducer->rpc, &target, &opts, on_answer, p, &p->call);
     if (err == HTH_OK)
-        r->bytes_out += bytes;
+        r->result.bytes_out += bytes;
     else if (err == HTH_E_QUEUE_FULL)
-        s->waiting = true;
+        p->waiting = true;
     else
-        keep(s);
+        keep(p);
 }
 
 static void run_encode(struct hth_job *job)
 {
     struct give *g = HTH_CONTAINER(job, struct give, job);
-    const float *x = (const float *)(const void *)g->send->round->is.values->data + g->send->first;
-    g->err = hth_codec_encode(g->segments, g->segment_count, x, g->pack, g->blob->data,
-                              g->sample ? &g->error : NULL);
+    const float *x = (const float *)(const void *)g->part->round->is.values->data + g->part->first;
+    g->err = hth_codec_encode(g->head.segments, g->head.segment_count, x, g->blob->data);
 }
 
 static void done_encode(struct hth_job *job, enum hth_err err)
 {
     struct give *g = HTH_CONTAINER(job, struct give, job);
-    struct reduce_sent *s = g->send;
-    struct hth_reduce_round *r = s->round;
-    bool given_up = reducer_of(s)->as_reducer != HTH_REDUCE_DROP_NONE;
-    if (r->state == ROUND_RUNNING && (err != HTH_OK || given_up || g->err == HTH_E_NO_MEMORY)) {
-        keep(s);
-    } else if (r->state == ROUND_RUNNING) {
+    struct reduce_part *p = g->part;
+    struct hth_reduce_round *r = p->round;
+    bool given_up = reducer_of(p)->fate->as_reducer != HTH_REDUCE_DROP_NONE;
+    if (r->reducer != NULL && (err != HTH_OK || given_up || g->err == HTH_E_NO_MEMORY)) {
+        keep(p);
+    } else if (r->reducer != NULL) {
         if (g->err != HTH_OK) { /* nothing that could be added */
-            r->members[r->is.self].as_sender = HTH_REDUCE_DROP_NOT_FINITE;
-            g->segment_count = 0;
+            reduce_self(r)->fate->as_sender = HTH_REDUCE_DROP_NOT_FINITE;
+            g->head.segment_count = 0;
         }
-        r->error.lost += g->error.lost;
-        r->error.was += g->error.was;
         send_call(g);
     }
     give_free(g);
@@ -315,42 +287,41 @@ static void done_encode(struct hth_job *job, enum hth_err err)
 
 static void encode(struct give *g)
 {
-    struct reduce_sent *s = g->send;
-    size_t bytes = hth_codec_bytes(g->segments, g->segment_count);
-    enum hth_err err = hth_env_blob_new(s->round->reducer->env, bytes, NULL, &g->blob);
+    struct reduce_part *p = g->part;
+    size_t bytes = hth_codec_bytes(g->head.segments, g->head.segment_count);
+    enum hth_err err = hth_env_blob_new(p->round->reducer->env, bytes, NULL, &g->blob);
     if (err == HTH_OK)
         err = submit(g, run_encode, done_encode, 4, (double)bytes);
     if (err == HTH_OK)
         return;
     if (err == HTH_E_QUEUE_FULL)
-        s->waiting = true;
+        p->waiting = true;
     else
-        keep(s);
+        keep(p);
     give_free(g);
 }
 
-static void begin(struct reduce_sent *s)
+static void begin(struct reduce_part *p)
 {
-    struct hth_reduce_round *r = s->round;
-    struct give *g = give_new(s, NULL, 0);
-    bool brings = r->members[r->is.self].is.weight > 0;
-    s->waiting = false;
-    g->sample = (s->part - reducer_of(s)->first_part) % SAMPLE_EVERY == 0;
-    g->segment_count = brings ? round_segments(r, s->first, s->count, &g->segments) : 0;
-    for (uint32_t i = 0; i < g->segment_count; i++)
-        g->pack =
-            g->pack || hth_codec_packs(g->segments[i].format, r->reducer->opts.link_bytes_per_s);
-    if (s->bytes == 0) {
-        s->bytes = brings ? (uint32_t)hth_codec_bytes(g->segments, g->segment_count)
-                          : s->count * (uint32_t)sizeof(float); /* the answer's */
-        reducer_of(s)->under_way_bytes += s->bytes;
+    struct hth_reduce_round *r = p->round;
+    struct give *g = give_new(p);
+    struct hth_part_head *head = &g->head;
+    p->waiting = false;
+    head->group = r->is.group;
+    head->part = (uint32_t)(p - r->parts);
+    head->weight = reduce_self(r)->is.weight;
+    head->segment_count = head->weight > 0 ? round_segments(p, head->segments) : 0;
+    if (p->bytes == 0) {
+        p->bytes = head->weight > 0 ? (uint32_t)hth_codec_bytes(head->segments, head->segment_count)
+                                    : p->count * (uint32_t)sizeof(float); /* the answer's */
+        reducer_of(p)->under_way_bytes += p->bytes;
     }
-    if (brings && (g->pack || !hth_codec_is_fp32(g->segments, g->segment_count))) {
+    if (!hth_codec_is_fp32(head->segments, head->segment_count)) {
         encode(g);
         return;
     }
     g->blob = hth_blob_ref(r->is.values);
-    g->offset = s->first * sizeof(float);
+    g->offset = p->first * sizeof(float);
     send_call(g);
     give_free(g);
 }
@@ -362,65 +333,69 @@ static void begin(struct reduce_sent *s)
  * answered. */
 static uint32_t reach_of(const struct hth_reduce_round *r, const struct reduce_member_state *m)
 {
-    double total = (double)(r->is.count - r->members[r->is.self].floats);
-    if (isinf(r->pace))
+    double settled = (double)r->settled_floats;
+    double total = (double)(r->is.count - reduce_self(r)->floats);
+    double ahead = HTH_MIN(r->pace * WINDOW_S, r->start_floats + settled);
+    double reach = (settled + HTH_MAX(ahead, r->start_floats)) / total;
+    if (isinf(r->pace) || reach >= 1)
         return m->part_count;
-    double first = START_PARTS * total / r->send_count * r->reducer_count;
-    double ahead = HTH_MIN(r->pace * WINDOW_S, first + (double)r->settled_floats);
-    ahead = HTH_MAX(ahead, first);
-    double reach = ((double)r->settled_floats + ahead) / total;
-    return reach < 1 ? (uint32_t)(reach * m->part_count) + 1 : m->part_count;
+    return (uint32_t)(reach * m->part_count) + 1;
 }
 
-void give_pump(struct hth_reduce_round *r, uint32_t to)
+static void pump(struct hth_reduce_round *r, uint32_t to)
 {
     struct reduce_member_state *m = &r->members[to];
-    if (r->state != ROUND_RUNNING || !watch_due_as_reducer(r, to))
+    if (r->reducer == NULL || !watch_due_as_reducer(r, to))
         return;
-    struct reduce_sent *sends = sends_to(r, to);
     uint32_t reach = reach_of(r, m);
     while (m->begun < reach && m->under_way_bytes < WINDOW_BYTES)
-        begin(&sends[m->begun++]);
+        begin(&r->parts[m->first_part + m->begun++]);
 }
 
 /* Each begins with another one, so that nobody is sent to by all at once. */
 void give_pump_all(struct hth_reduce_round *r)
 {
-    for (uint32_t k = 1; k <= r->reducer_count; k++)
-        give_pump(r, r->reducers[(r->is.self + k) % r->reducer_count]);
+    for (uint32_t k = 1; k < r->is.member_count; k++)
+        pump(r, (r->is.self + k) % r->is.member_count);
 }
 
 void give_again(struct hth_reduce_round *r)
 {
-    for (uint32_t i = 0; i < r->is.member_count; i++)
-        for (uint32_t k = 0; watch_due_as_reducer(r, i) && k < r->members[i].begun; k++)
-            if (sends_to(r, i)[k].waiting)
-                begin(&sends_to(r, i)[k]);
+    for (uint32_t i = 0; i < r->part_count; i++) {
+        struct reduce_part *p = &r->parts[i];
+        if (p->waiting && p->bytes > 0 && watch_due_as_reducer(r, p->to))
+            begin(p);
+    }
 }
 
 void give_fail(struct hth_reduce_round *r, uint32_t to, enum hth_reduce_drop why)
 {
     struct reduce_member_state *m = &r->members[to];
-    if (r->state != ROUND_RUNNING || !watch_due_as_reducer(r, to))
+    if (r->reducer == NULL || !watch_due_as_reducer(r, to))
         return;
     watch_say(r, to, "reducer", why);
-    m->as_reducer = why;
+    m->fate->as_reducer = why;
     for (uint32_t i = 0; i < m->part_count; i++) {
-        struct reduce_sent *s = &sends_to(r, to)[i];
-        bool out = s->call != NULL;
+        struct reduce_part *p = &r->parts[m->first_part + i];
+        bool out = p->call != NULL;
         if (out)
-            hth_rpc_cancel(s->call);
-        s->call = NULL;
-        if (out || s->waiting)
-            keep(s);
+            hth_rpc_cancel(p->call);
+        p->call = NULL;
+        if (out || p->waiting)
+            keep(p);
     }
 }
 
 void give_end(struct hth_reduce_round *r)
 {
-    for (uint32_t i = 0; i < r->send_count; i++) {
-        if (r->sends[i].call != NULL)
-            hth_rpc_cancel(r->sends[i].call);
-        r->sends[i].call = NULL;
+    for (uint32_t i = 0; i < r->part_count; i++) {
+        if (r->parts[i].call != NULL)
+            hth_rpc_cancel(r->parts[i].call);
+        r->parts[i].call = NULL;
+    }
+    for (uint32_t i = 0; i < r->is.member_count; i++) {
+        if (r->members[i].ask != NULL)
+            hth_rpc_cancel(r->members[i].ask);
+        r->members[i].ask = NULL;
     }
 }

@@ -2,13 +2,12 @@
 /*
  * reduce_int.h: the structs that the files of the reduction share. Nobody else includes it.
  *
- *   reduce.c        the reducer and its rounds: begin, requests, end
+ *   reduce.c        the reducer and its rounds: begin, requests, end; parts that come early
  *   reduce_cut.c    shares and parts
- *   reduce_early.c  parts of rounds that have not begun here
  *   reduce_give.c   a member's own parts: encoded, sent, answers applied
  *   reduce_take.c   the parts it reduces: contributions collected, summed, answered
  *   reduce_weigh.c  what a member's weight counts for
- *   reduce_watch.c  who is lost, silent, slow or absent
+ *   reduce_watch.c  members that are lost, silent or slow
  *   reduce_sum.c    the arithmetic, on plain memory
  *   reduce_clip.c   the same where far values count less
  *
@@ -24,40 +23,19 @@
 #include "core/mem.h"
 #include "core/metrics.h"
 
-#define UNIT_FLOATS          64u   /* shares are whole multiples: tensors of 64-byte stretches */
-#define GRAIN_FLOATS         4096u /* ... of rounds with `fixed`: whole blocks of all formats */
+#define UNIT_FLOATS          64u /* shares are whole multiples: tensors of 64-byte stretches */
 #define PART_FLOATS_MIN      (16u << 10)
 #define PARTS_PER_SHARE      8u     /* aimed at, so that sending, adding and answering overlap */
-#define LINE_BITS_MIN        1e4    /* bit/s; a bandwidth below is no measured one */
-#define LINE_BITS_FAST       1e9    /* below, parts are small, and the group keeps pace: */
+#define LINE_BITS_FAST       1e9    /* bit/s; below, parts are small, and the group keeps pace: */
 #define SLOW_PART_S          1.3e-3 /* of the slowest line */
 #define SLOW_PARTS_PER_SHARE 1024u  /* at most, so that members' lists stay short */
 #define WINDOW_S             0.35 /* of the group's pace: so far is sent ahead of what is settled */
-#define START_PARTS          3.0  /* to each reducer at first, and so far at least */
+#define START_PARTS          3.0  /* to each reducer at first, in the mean, and so far at least */
 #define HISTORIES_MAX        512u /* peers whose weights are remembered */
-/* Parts of a share: the error of their encoding is measured in one of so many, and in the first. */
-#define SAMPLE_EVERY  16u
-#define WINDOW_BYTES  (4u << 20)         /* in flight to one reducer */
-#define EARLY_US      (2 * HTH_US_PER_S) /* parts of rounds not begun yet are held so long */
-#define LINGER_US     (3 * HTH_US_PER_S) /* ended rounds tell the mean to who is late, ... */
-#define LINGERING_MAX 4u                 /* ... so many of them */
-#define REPEATS_MAX   4u                 /* answers to one part: connections break once or twice */
-#define NUMBER_MAX    1e30f /* in a sum that was not finite: larger ones are left out */
+#define WINDOW_BYTES         (4u << 20) /* in flight to one reducer */
+#define NUMBER_MAX           1e30f      /* in a sum that was not finite: larger ones are left out */
 
-/* ---- this member's parts for others -------------------------------------------------------- */
-
-struct reduce_sent {
-    struct hth_reduce_round *round;
-    uint64_t first; /* float */
-    uint32_t count;
-    uint32_t part;  /* in the cut of the whole vector */
-    uint32_t to;    /* member */
-    uint32_t bytes; /* at most, as sent; 0: not begun */
-    bool waiting;   /* to be begun, or again with the next look */
-    struct hth_rpc_call *call;
-};
-
-/* ---- the parts that this member reduces ---------------------------------------------------- */
+/* ---- parts --------------------------------------------------------------------------------- */
 
 enum give_state {
     GIVE_NONE,
@@ -65,11 +43,11 @@ enum give_state {
     GIVE_EMPTY, /* none, not finite, or after the sum was begun: the mean is wanted */
 };
 
+/* What a member sends of a part that is reduced here. */
 struct reduce_contribution {
-    struct reduce_owned *own;
+    struct reduce_part *part;
     enum give_state state;
     uint32_t member;
-    uint32_t answers;
     struct hth_rpc_request *req;    /* NULL: answered, canceled, or this member's own */
     struct hth_blob *blob, *answer; /* answer: room for one of narrow format */
     size_t offset;                  /* in blob */
@@ -77,13 +55,17 @@ struct reduce_contribution {
     uint32_t segment_count;
 };
 
-enum own_state { OWN_OPEN, OWN_SUMMING, OWN_DONE };
-
-struct reduce_owned {
+struct reduce_part {
     struct hth_reduce_round *round;
-    uint64_t first;
+    uint64_t first; /* float */
     uint32_t count;
-    enum own_state state;
+    uint32_t to; /* the member that reduces it */
+    /* sent to another member */
+    uint32_t bytes; /* at most, as sent; 0: not begun */
+    bool waiting;   /* to be begun, or again with the next look */
+    struct hth_rpc_call *call;
+    /* reduced here */
+    bool summing, done;
     double weight;                    /* in the mean; 0: nothing could be averaged */
     struct reduce_contribution *from; /* one per member */
 };
@@ -91,67 +73,51 @@ struct reduce_owned {
 /* ---- members and rounds -------------------------------------------------------------------- */
 
 struct reduce_member_state {
+    struct hth_reduce_round *round;
     struct hth_reduce_member is;
     double counts; /* of its weight, in the parts reduced here */
+    struct hth_reduce_fate *fate;
     /* as sender, to this member */
     uint32_t got; /* parts reduced here that it has sent */
-    enum hth_reduce_drop as_sender;
     /* as reducer */
     uint64_t first, floats; /* its share */
     uint32_t first_part, part_count;
     uint32_t begun, settled;  /* of part_count */
     uint64_t under_way_bytes; /* of parts that are begun and not answered */
-    enum hth_reduce_drop as_reducer;
-    uint32_t parts_missing;
     /* life */
     int64_t heard_us, progress_us;
     int64_t here_us;      /* since when there is a connection to it */
     int64_t put_off_us;   /* since when it puts parts off and answers none; 0: it does not */
-    bool gives;           /* its values come, or an answer did */
-    int64_t ran_us;       /* for so long they come */
-    int64_t held_us;      /* that others wait for its parts */
+    int64_t gives_us;     /* since when its values come, or its answers; 0: none did */
+    uint32_t held;        /* looks at which others waited for its parts */
     uint64_t came_bytes;  /* over its connections before the round */
     uint64_t moved_bytes; /* over them when that was last progress */
     bool knows;           /* it knows the round */
     struct hth_rpc_call *ask;
-    struct hth_reduce_round *round;
 };
 
-enum round_state { ROUND_RUNNING, ROUND_LINGERING, ROUND_GONE };
-
 struct hth_reduce_round {
-    struct hth_reducer *reducer; /* NULL once it is gone from the list */
+    struct hth_reducer *reducer; /* NULL: it is gone from the list, and nobody is answered */
     int refs;
-    enum round_state state;
     struct hth_reduce_opts is; /* `values`, `spans` and `far` are this round's own */
     struct reduce_member_state *members;
-    uint32_t *reducers; /* members with a share, in their order */
-    uint32_t reducer_count;
-    uint32_t unit;            /* floats of which shares and parts are whole multiples */
     struct hth_blob *average; /* from float average_first on */
     uint64_t average_first;
-    struct reduce_sent *sends; /* by part, this member's own share left out */
-    uint32_t send_count, sends_left;
-    uint64_t settled_floats; /* of sends */
-    double pace;             /* floats a second, by the bandwidths; infinite: no line is slow */
-    struct reduce_owned *owns;
-    uint32_t own_count, owns_left;
+    struct reduce_part *parts; /* of the vector, in its order */
     uint32_t part_count;
+    uint32_t sends_left, owns_left;
+    uint64_t settled_floats; /* of parts of others */
+    double start_floats;     /* that are sent ahead of these at first */
+    double pace;             /* floats a second, by the bandwidths; infinite: no line is slow */
     double group_weight;
     struct hth_timer *timer;
     int64_t start_us, end_us;
     int64_t far_us;   /* the longest round trip */
     int64_t first_us; /* when the first was heard; 0: nobody yet */
-    int64_t base_us;  /* start, later by what this process did not run */
     double best_us;   /* that all parts would take most of the members, at their best pace */
     int64_t look_us;  /* when the next look is due */
-    uint32_t looks;
-    /* results */
-    enum hth_err err;
-    double weight_floats; /* weight times floats, summed over parts */
-    uint32_t parts_kept;
-    uint64_t bytes_out, bytes_in;
-    struct hth_codec_error error;
+    struct hth_reduce_fate *fates;   /* of all members */
+    struct hth_reduce_result result; /* its weight is times floats until the end */
 };
 
 /* A request for a round that has not begun here. */
@@ -159,14 +125,9 @@ struct reduce_early {
     struct reduce_early *next;
     struct hth_reducer *reducer;
     struct hth_rpc_request *req;
-    struct hth_part_head part;
-    struct hth_blob *blob;
-    size_t offset, bytes;
+    struct hth_hash group;
+    size_t bytes;
     int64_t until_us;
-};
-
-struct reduce_metrics {
-    struct hth_metric *rounds, *bytes_out, *bytes_in, *dropped;
 };
 
 struct reduce_history {
@@ -178,23 +139,26 @@ struct hth_reducer {
     struct hth_env *env;
     struct hth_rpc *rpc;
     struct hth_reducer_opts opts;
-    struct hth_reduce_round *rounds[HTH_AVG_ROUNDS_MAX + LINGERING_MAX];
+    struct hth_reduce_round *rounds[HTH_AVG_ROUNDS_MAX];
     uint32_t round_count;
-    struct reduce_early *early; /* oldest first */
-    uint64_t early_bytes;
+    struct reduce_early *early;                /* oldest first */
     struct hth_hash ended[HTH_AVG_ROUNDS_MAX]; /* a ring */
     uint32_t ended_count;
-    struct reduce_history *histories; /* a ring, once it is full */
-    uint32_t history_count;           /* ever */
-    struct hth_timer *timer;          /* for early parts */
+    struct reduce_history histories[HISTORIES_MAX]; /* a ring */
+    uint32_t history_count;                         /* ever */
+    struct hth_timer *timer;                        /* for early parts */
     struct hth_reducer_stats stats;
-    struct reduce_metrics metrics;
 };
 
 /* It sends parts, with values if it has a weight, and is told the mean. Others only reduce. */
 static inline bool reduce_hears(const struct hth_reduce_member *m)
 {
     return m->weight > 0 || m->bandwidth == 0;
+}
+
+static inline struct reduce_member_state *reduce_self(const struct hth_reduce_round *r)
+{
+    return &r->members[r->is.self];
 }
 
 /* ---- reduce.c ------------------------------------------------------------------------------ */
@@ -204,36 +168,21 @@ void round_unref(struct hth_reduce_round *r);
 /* Ends it when nothing is left to do, or it failed. Only from a callback of the environment or the
  * endpoint. */
 void round_check(struct hth_reduce_round *r);
-/* The same, in the next turn. */
-void round_soon(struct hth_reduce_round *r);
 /* It ends with the error in the next turn. */
 void round_fail(struct hth_reduce_round *r, enum hth_err err);
 
 /* ---- reduce_cut.c -------------------------------------------------------------------------- */
 
-/* Lays out shares, parts, sends and owns from the members and the count. Errors: E_RANGE. */
+/* Lays out shares and parts from the members and the count. Errors: E_RANGE. */
 enum hth_err round_cut(struct hth_reduce_round *r) HTH_MUST;
-/* Of a stretch of this member's vector, in its formats, or in fp32 where these would be too many.
- * Returns their number; *out is freed with hth_free. */
-uint32_t round_segments(const struct hth_reduce_round *r, uint64_t first, uint32_t count,
-                        struct hth_segment **out);
-
-/* ---- reduce_early.c ------------------------------------------------------------------------ */
-
-/* Keeps a part until its round begins, or refuses it. The request and `part` are taken. */
-void early_hold(struct hth_reducer *red, struct hth_rpc_request *req, struct hth_part_head *part,
-                struct hth_blob *blob, size_t offset);
-/* What came before the round began. */
-void early_take(struct hth_reduce_round *r);
-/* The reducer's timer: refuses what was held for too long. */
-void early_tidy(void *reducer);
-/* The reducer ends. */
-void early_end(struct hth_reducer *red);
+/* Of a part of this member's vector, in its formats, or in fp32 where these would be too many.
+ * Returns their number. */
+uint32_t round_segments(const struct reduce_part *part,
+                        struct hth_segment segments[HTH_AVG_SEGMENTS_MAX]);
 
 /* ---- reduce_give.c ------------------------------------------------------------------------- */
 
-/* Begins what the window of that reducer allows. */
-void give_pump(struct hth_reduce_round *r, uint32_t to);
+/* Begins what the windows of all reducers allow. */
 void give_pump_all(struct hth_reduce_round *r);
 /* Tries parts again that found no room. */
 void give_again(struct hth_reduce_round *r);
@@ -244,9 +193,9 @@ void give_end(struct hth_reduce_round *r);
 
 /* ---- reduce_take.c ------------------------------------------------------------------------- */
 
-/* The request and `part` are taken. */
-void take_part(struct hth_reduce_round *r, struct hth_rpc_request *req, struct hth_part_head *part,
-               struct hth_blob *blob, size_t offset);
+/* The request is taken. */
+void take_part(struct hth_reduce_round *r, struct hth_rpc_request *req,
+               const struct hth_part_head *head, struct hth_blob *blob, size_t offset);
 /* Sums whatever is complete without waiting for members that were dropped. */
 void take_review(struct hth_reduce_round *r);
 /* Requests that are still held are refused. */
@@ -263,11 +212,9 @@ void watch_drop(struct hth_reduce_round *r, uint32_t member, enum hth_reduce_dro
 /* In the log. */
 void watch_say(const struct hth_reduce_round *r, uint32_t member, const char *role,
                enum hth_reduce_drop why);
-void watch_end(struct hth_reduce_round *r);
 /* For its values: it has some, and was not dropped. */
 bool watch_waits_for(const struct reduce_member_state *m);
 bool watch_due_as_reducer(const struct hth_reduce_round *r, uint32_t member);
-bool watch_connected(const struct hth_reduce_round *r, uint32_t member);
 
 /* ---- reduce_weigh.c ------------------------------------------------------------------------ */
 
@@ -285,25 +232,16 @@ void weigh_members(struct hth_reduce_round *r);
 
 /* A contribution as plain memory. */
 struct sum_input {
-    struct hth_segment *segments; /* NULL: fp32 in one piece */
-    uint32_t segment_count;
-    const uint8_t *bytes;
+    const float *values;
     double weight;
     bool out;      /* there is none; out: or it is not finite, and left out */
     bool answered; /* of reduce_take.c: its answer is written */
 };
 
-/* mean = sum w_i x_i / sum w_i over the inputs that are finite, in their order; the weight of those
- * in *weight. With none, mean is untouched and *weight 0. Errors: E_NO_MEMORY. */
-enum hth_err hth_reduce_sum(struct sum_input *in, uint32_t n, float *mean, uint32_t count,
-                            double *weight) HTH_MUST;
-/* Writes the reducer's answer to `bytes`: fp32 segments the mean, others mean - sent. The sent
- * segments become the answer's; `pack` as for encoding. Errors: those of encoding and decoding. */
-enum hth_err hth_reduce_answer(const struct sum_input *sent, const float *mean, uint32_t count,
-                               bool pack, uint8_t *bytes) HTH_MUST;
+/* mean = sum w_i x_i / sum w_i over the inputs that are finite, in their order; returns the weight
+ * of those, 0 with none. */
+double hth_reduce_sum(struct sum_input *in, uint32_t n, float *mean, uint32_t count) HTH_MUST;
 bool hth_reduce_is_finite(const float *x, size_t n);
-/* The input's values: where they are, or decoded into `room`. Errors: a decoder's. */
-enum hth_err hth_reduce_values(const struct sum_input *in, float *room, const float **out) HTH_MUST;
 
 /* Sorts, the least first, and returns x[rank]. */
 double hth_reduce_rank(double *x, uint32_t n, uint32_t rank);
@@ -314,8 +252,7 @@ double hth_reduce_rank(double *x, uint32_t n, uint32_t rank);
 
 /* After hth_reduce_sum over the same inputs, whose `mean` is replaced where somebody is further off
  * than `clip` times the median, for its weight; it stays where differences overflow. `fixed`: each
- * GRAIN_FLOATS floats by themselves. A function of the inputs alone. Errors: E_NO_MEMORY, a
- * decoder's. */
+ * HTH_AVG_BLOCK_FLOATS by themselves. A function of the inputs alone. Errors: E_NO_MEMORY. */
 enum hth_err hth_reduce_clip(const struct sum_input *in, uint32_t n, double clip, bool fixed,
                              float *mean, uint32_t count) HTH_MUST;
 

@@ -52,112 +52,40 @@ static bool all_small(const float *x, size_t n)
     return true;
 }
 
-static bool is_plain(const struct sum_input *in)
-{
-    return in->segments == NULL ||
-           (in->segment_count == 1 && in->segments[0].format == HTH_QUANT_F32 &&
-            !in->segments[0].packed);
-}
-
-enum hth_err hth_reduce_values(const struct sum_input *in, float *room, const float **out)
-{
-    *out = room;
-    if (is_plain(in)) {
-        *out = (const float *)(const void *)in->bytes;
-        return HTH_OK;
-    }
-    return hth_codec_decode(in->segments, in->segment_count, in->bytes, room);
-}
-
-/* Leaves out the inputs that spoil the sum; *found: there are some. */
-static enum hth_err find_damaged(struct sum_input *in, uint32_t n, uint32_t count, bool *found)
-{
-    float *room = hth_try_block((size_t)count * sizeof(float));
-    *found = false;
-    if (room == NULL)
-        return HTH_E_NO_MEMORY;
-    for (uint32_t i = 0; i < n; i++) {
-        const float *values;
-        if (in[i].out ||
-            (hth_reduce_values(&in[i], room, &values) == HTH_OK && all_small(values, count)))
-            continue;
-        in[i].out = *found = true;
-    }
-    hth_block_free(room, (size_t)count * sizeof(float));
-    return HTH_OK;
-}
-
-/* Plain inputs only: the sum is read and written once. */
-static enum hth_err add_plain(const struct sum_input *in, uint32_t n, double weight, float *mean,
-                              uint32_t count)
+/* In stretches: the sum is read and written once. */
+static bool add(const struct sum_input *in, uint32_t n, double weight, float *mean, uint32_t count)
 {
     for (uint32_t at = 0; at < count; at += BLOCK_FLOATS) {
         size_t len = HTH_MIN(count - at, BLOCK_FLOATS);
         bool first = true;
         for (uint32_t i = 0; i < n; i++) {
+            float alpha = (float)(in[i].weight / weight);
             if (in[i].out)
                 continue;
-            const float *x = (const float *)(const void *)in[i].bytes + at;
-            float alpha = (float)(in[i].weight / weight);
             if (first)
-                scale_into(x, alpha, mean + at, len);
+                scale_into(in[i].values + at, alpha, mean + at, len);
             else
-                scale_add(x, alpha, mean + at, len);
+                scale_add(in[i].values + at, alpha, mean + at, len);
             first = false;
         }
         if (!hth_reduce_is_finite(mean + at, len))
-            return HTH_E_NOT_FINITE;
+            return false;
     }
-    return HTH_OK;
+    return true;
 }
 
-static enum hth_err add_mixed(const struct sum_input *in, uint32_t n, double weight, float *mean,
-                              uint32_t count)
+double hth_reduce_sum(struct sum_input *in, uint32_t n, float *mean, uint32_t count)
 {
-    memset(mean, 0, (size_t)count * sizeof(float));
-    for (uint32_t i = 0; i < n; i++) {
-        float alpha = (float)(in[i].weight / weight);
-        if (in[i].out)
-            continue;
-        if (is_plain(&in[i]))
-            scale_add((const float *)(const void *)in[i].bytes, alpha, mean, count);
-        else
-            HTH_TRY(hth_codec_add(in[i].segments, in[i].segment_count, in[i].bytes, alpha, mean));
+    for (int turn = 0; turn < 2; turn++) {
+        double weight = 0;
+        for (uint32_t i = 0; i < n; i++)
+            weight += in[i].out ? 0 : in[i].weight;
+        if (!(weight > 0) || add(in, n, weight, mean, count))
+            return weight;
+        for (uint32_t i = 0; i < n; i++)
+            in[i].out = in[i].out || !all_small(in[i].values, count);
     }
-    return hth_reduce_is_finite(mean, count) ? HTH_OK : HTH_E_NOT_FINITE;
-}
-
-/* The weight of the inputs that are not left out; whether all of them are plain. */
-static double weight_of(const struct sum_input *in, uint32_t n, bool *plain)
-{
-    double weight = 0;
-    *plain = true;
-    for (uint32_t i = 0; i < n; i++) {
-        if (in[i].out)
-            continue;
-        weight += in[i].weight;
-        *plain = *plain && is_plain(&in[i]);
-    }
-    return weight;
-}
-
-enum hth_err hth_reduce_sum(struct sum_input *in, uint32_t n, float *mean, uint32_t count,
-                            double *weight)
-{
-    bool plain, found = true;
-    /* Each turn leaves at least one more input out. */
-    while (found) {
-        *weight = weight_of(in, n, &plain);
-        if (!(*weight > 0))
-            return HTH_OK;
-        enum hth_err err =
-            plain ? add_plain(in, n, *weight, mean, count) : add_mixed(in, n, *weight, mean, count);
-        if (err == HTH_OK || err == HTH_E_NO_MEMORY)
-            return err;
-        HTH_TRY(find_damaged(in, n, count, &found));
-    }
-    *weight = 0;
-    return HTH_OK;
+    return 0;
 }
 
 static int by_size(const void *a, const void *b)
@@ -170,22 +98,4 @@ double hth_reduce_rank(double *x, uint32_t n, uint32_t rank)
 {
     qsort(x, n, sizeof(x[0]), by_size);
     return x[rank];
-}
-
-enum hth_err hth_reduce_answer(const struct sum_input *sent, const float *mean, uint32_t count,
-                               bool pack, uint8_t *bytes)
-{
-    size_t size = (size_t)count * sizeof(float);
-    float *rest = hth_try_block(size);
-    if (rest == NULL)
-        return HTH_E_NO_MEMORY;
-    memcpy(rest, mean, size);
-    enum hth_err err = hth_codec_add(sent->segments, sent->segment_count, sent->bytes, -1.0f, rest);
-    for (uint32_t i = 0, at = 0; i < sent->segment_count; at += sent->segments[i++].count)
-        if (sent->segments[i].format == HTH_QUANT_F32)
-            memcpy(rest + at, mean + at, sent->segments[i].count * sizeof(float));
-    if (err == HTH_OK)
-        err = hth_codec_encode(sent->segments, sent->segment_count, rest, pack, bytes, NULL);
-    hth_block_free(rest, size);
-    return err;
 }

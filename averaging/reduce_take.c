@@ -5,7 +5,7 @@
  * the mean once, and encodes the answers of those who sent narrower formats, or one for all. fp32
  * answers refer to the mean itself.
  *
- *   OPEN --complete--> SUMMING --job--> DONE --> answers; latecomers are told the mean itself
+ *   open --complete--> summing --job--> done --> answers; latecomers are told the mean itself
  */
 #include <string.h>
 
@@ -13,11 +13,13 @@
 
 struct sum {
     struct hth_job job;
-    struct reduce_owned *own;
+    struct reduce_part *part;
     enum hth_err err;
     double clip;   /* as of the options */
     double weight; /* of what could be added, as it counts here */
-    bool told;     /* the room of this member's values has what all are told */
+    float *room;   /* of narrow values, decoded */
+    size_t room_bytes;
+    bool told; /* the room of this member's values has what all are told */
     struct sum_input in[];
 };
 
@@ -28,21 +30,23 @@ static bool is_sender(const struct reduce_member_state *m)
 
 /* This member's own. Its blob is room for what it would send to itself, and then for what all are
  * told: NULL where that is fp32, or no memory was left; values and mean themselves do then. */
-static struct reduce_contribution *mine_of(const struct reduce_owned *o)
+static struct reduce_contribution *mine_of(const struct reduce_part *o)
 {
     return &o->from[o->round->is.self];
 }
 
 /* ---- answers ------------------------------------------------------------------------------- */
 
-static void reply(struct reduce_contribution *c, struct hth_segment *segments,
+static void reply(struct reduce_contribution *c, const struct hth_segment *segments,
                   uint32_t segment_count, bool whole, struct hth_blob *blob, size_t offset)
 {
-    const struct reduce_owned *o = c->own;
+    const struct reduce_part *o = c->part;
     struct hth_reduce_round *r = o->round;
     uint8_t payload[HTH_PART_BYTES_MAX];
     struct hth_part_reply answer = {
-        .weight = o->weight, .segments = segments, .segment_count = segment_count, .whole = whole};
+        .weight = o->weight, .whole = whole, .segment_count = segment_count};
+    if (segment_count > 0)
+        memcpy(answer.segments, segments, segment_count * sizeof(segments[0]));
     for (uint32_t i = 0; i < r->is.member_count; i++)
         if (is_sender(&r->members[i]) && o->from[i].state != GIVE_HERE)
             answer.missing[answer.missing_count++] = i;
@@ -52,18 +56,17 @@ static void reply(struct reduce_contribution *c, struct hth_segment *segments,
                                 bytes > 0 ? 1 : 0};
     struct hth_rpc_request *req = c->req;
     c->req = NULL;
-    c->answers++;
-    r->bytes_out += bytes;
+    r->result.bytes_out += bytes;
     hth_rpc_reply(req, &body);
 }
 
 /* The mean itself; or that there is none. */
 static void reply_mean(struct reduce_contribution *c)
 {
-    const struct reduce_owned *o = c->own;
+    const struct reduce_part *o = c->part;
     const struct hth_reduce_round *r = o->round;
     const struct reduce_contribution *mine = mine_of(o);
-    struct hth_segment whole = {HTH_QUANT_F32, o->count, o->count * (uint32_t)sizeof(float), false};
+    const struct hth_segment whole = {HTH_QUANT_F32, o->count};
     if (!(o->weight > 0))
         reply(c, NULL, 0, true, NULL, 0);
     else if (mine->blob != NULL)
@@ -86,89 +89,115 @@ static void let_go(struct reduce_contribution *c)
 
 /* ---- the job ------------------------------------------------------------------------------- */
 
+static const float *own_values(const struct sum *s)
+{
+    const struct reduce_part *o = s->part;
+    return (const float *)(const void *)o->round->is.values->data + o->first;
+}
+
 /* Its own values are added as this member sends them to others: all who have the same ones add the
  * same, whoever of them reduces. */
-static void prepare(struct sum *s)
+static enum hth_err decode(const struct sum *s, uint32_t i, float *y)
 {
-    const struct reduce_owned *o = s->own;
-    const struct hth_reduce_round *r = o->round;
-    for (uint32_t i = 0; i < r->is.member_count; i++) {
+    const struct reduce_contribution *c = &s->part->from[i];
+    if (c == mine_of(s->part))
+        HTH_TRY(hth_codec_encode(c->segments, c->segment_count, own_values(s), c->blob->data));
+    return hth_codec_decode(c->segments, c->segment_count, c->blob->data + c->offset, NULL, y);
+}
+
+/* The inputs as floats: where they are, or decoded. */
+static enum hth_err prepare(struct sum *s)
+{
+    const struct reduce_part *o = s->part;
+    const struct hth_reduce_opts *is = &o->round->is;
+    float *y = NULL;
+    for (uint32_t i = 0; i < is->member_count; i++) {
+        bool narrow = !hth_codec_is_fp32(o->from[i].segments, o->from[i].segment_count);
+        s->room_bytes += !s->in[i].out && narrow ? o->count * sizeof(float) : 0;
+    }
+    if (s->room_bytes > 0)
+        y = s->room = hth_try_block(s->room_bytes);
+    if (s->room_bytes > 0 && y == NULL)
+        return HTH_E_NO_MEMORY;
+    for (uint32_t i = 0; i < is->member_count; i++) {
         const struct reduce_contribution *c = &o->from[i];
         struct sum_input *in = &s->in[i];
         if (in->out)
             continue;
-        if (i == r->is.self) {
-            in->bytes = r->is.values->data + o->first * sizeof(float);
-            if (c->blob == NULL ||
-                hth_codec_encode(c->segments, c->segment_count, (const void *)in->bytes, false,
-                                 c->blob->data, NULL) != HTH_OK)
-                continue;
+        if (!hth_codec_is_fp32(c->segments, c->segment_count)) {
+            in->values = y;
+            in->out = decode(s, i, y) != HTH_OK;
+            y += o->count;
+        } else if (i == is->self) {
+            in->values = own_values(s);
+        } else {
+            in->values = (const float *)(const void *)(c->blob->data + c->offset);
         }
-        in->segments = c->segments;
-        in->segment_count = c->segment_count;
-        in->bytes = c->blob->data + c->offset;
     }
+    return HTH_OK;
 }
 
-static bool is_packed(const struct sum_input *in)
-{
-    bool packed = false;
-    for (uint32_t k = 0; k < in->segment_count; k++)
-        packed = packed || in->segments[k].packed;
-    return packed;
-}
-
-/* The mean becomes what the others make of it. Packed where the line of one of them pays for it. */
+/* The mean becomes what the others make of it. */
 static bool write_told(const struct sum *s, float *mean)
 {
-    const struct reduce_contribution *mine = mine_of(s->own);
-    bool packed = false;
-    for (uint32_t i = 0; i < s->own->round->is.member_count; i++)
-        packed = packed || (!s->in[i].out && is_packed(&s->in[i]));
-    return hth_codec_encode(mine->segments, mine->segment_count, mean, packed, mine->blob->data,
-                            NULL) == HTH_OK &&
-           hth_codec_decode(mine->segments, mine->segment_count, mine->blob->data, mean) == HTH_OK;
+    const struct reduce_contribution *mine = mine_of(s->part);
+    return hth_codec_encode(mine->segments, mine->segment_count, mean, mine->blob->data) ==
+               HTH_OK &&
+           hth_codec_decode(mine->segments, mine->segment_count, mine->blob->data, NULL, mean) ==
+               HTH_OK;
 }
 
-/* Answers in the senders' formats. This member takes what others who sent the same would make of
- * theirs. */
+/* Stretches in fp32 are the mean, others the mean less what was sent. */
+static enum hth_err write_answer(const struct reduce_contribution *c, const float *sent,
+                                 const float *mean)
+{
+    size_t bytes = c->part->count * sizeof(float);
+    float *rest = hth_try_block(bytes);
+    if (rest == NULL)
+        return HTH_E_NO_MEMORY;
+    for (uint32_t i = 0, at = 0; i < c->segment_count; i++)
+        for (uint32_t end = at + c->segments[i].count; at < end; at++)
+            rest[at] = c->segments[i].format == HTH_QUANT_F32 ? mean[at] : mean[at] - sent[at];
+    enum hth_err err = hth_codec_encode(c->segments, c->segment_count, rest, c->answer->data);
+    hth_block_free(rest, bytes);
+    return err;
+}
+
+/* Answers in the senders' formats, this member's own among them: it takes what others who sent the
+ * same would make of theirs. */
 static enum hth_err write_answers(struct sum *s, float *mean)
 {
-    const struct reduce_owned *o = s->own;
-    const struct hth_reduce_round *r = o->round;
+    const struct reduce_part *o = s->part;
     const struct reduce_contribution *mine = mine_of(o);
-    const struct sum_input *own = &s->in[r->is.self];
-    for (uint32_t i = 0; i < r->is.member_count; i++) {
+    for (uint32_t i = 0; i < o->round->is.member_count; i++) {
         struct sum_input *in = &s->in[i];
-        if (in->answered)
-            in->answered = !in->out && hth_reduce_answer(in, mean, o->count, is_packed(in),
-                                                         o->from[i].answer->data) == HTH_OK;
+        in->answered =
+            in->answered && !in->out && write_answer(&o->from[i], in->values, mean) == HTH_OK;
     }
-    if (own->out || own->segments == NULL)
+    if (!s->in[o->round->is.self].answered)
         return HTH_OK;
-    HTH_TRY(hth_reduce_answer(own, mean, o->count, false, mine->blob->data));
-    return hth_codec_answer(mine->segments, mine->segment_count, mine->blob->data,
-                            (const float *)(const void *)r->is.values->data + o->first, mean);
+    return hth_codec_decode(mine->segments, mine->segment_count, mine->answer->data, own_values(s),
+                            mean);
 }
 
 static void run_sum(struct hth_job *job)
 {
     struct sum *s = HTH_CONTAINER(job, struct sum, job);
-    const struct reduce_owned *o = s->own;
+    const struct reduce_part *o = s->part;
     const struct hth_reduce_round *r = o->round;
     uint32_t n = r->is.member_count;
     float *mean = (float *)(void *)r->average->data + (o->first - r->average_first);
 
-    prepare(s);
-    s->err = hth_reduce_sum(s->in, n, mean, o->count, &s->weight);
+    s->err = prepare(s);
     if (s->err != HTH_OK)
         return;
+    s->weight = hth_reduce_sum(s->in, n, mean, o->count);
     if (!(s->weight > 0)) {
         s->told = false;
         for (uint32_t i = 0; i < n; i++)
             s->in[i].answered = false;
         if (r->is.values != NULL)
-            memcpy(mean, r->is.values->data + o->first * sizeof(float), o->count * sizeof(float));
+            memcpy(mean, own_values(s), o->count * sizeof(float));
         return;
     }
     if (s->clip > 0)
@@ -181,30 +210,32 @@ static void run_sum(struct hth_job *job)
 
 static void sum_free(struct sum *s)
 {
-    round_unref(s->own->round);
+    if (s->room != NULL)
+        hth_block_free(s->room, s->room_bytes);
+    round_unref(s->part->round);
     hth_free(s);
 }
 
 /* Members in the mean and their weight, as all members know them. */
 static void settle(struct sum *s)
 {
-    struct reduce_owned *o = s->own;
+    struct reduce_part *o = s->part;
     struct hth_reduce_round *r = o->round;
-    double own = r->members[r->is.self].is.weight;
-    o->state = OWN_DONE;
+    double own = reduce_self(r)->is.weight;
+    o->done = true;
     for (uint32_t i = 0; i < r->is.member_count; i++) {
         struct reduce_member_state *m = &r->members[i];
         if (o->from[i].state == GIVE_HERE && s->in[i].out) {
             o->from[i].state = GIVE_EMPTY;
-            if (m->as_sender == HTH_REDUCE_DROP_NONE)
-                m->as_sender = HTH_REDUCE_DROP_NOT_FINITE;
+            if (m->fate->as_sender == HTH_REDUCE_DROP_NONE)
+                m->fate->as_sender = HTH_REDUCE_DROP_NOT_FINITE;
         }
         if (o->from[i].state == GIVE_HERE && s->weight > 0)
             o->weight += m->is.weight;
         else if (is_sender(m))
-            m->parts_missing++;
+            m->fate->parts_missing++;
     }
-    r->weight_floats += (o->weight > 0 ? o->weight : own) * o->count;
+    r->result.weight += (o->weight > 0 ? o->weight : own) * o->count;
     r->reducer->stats.parts_reduced++;
     r->owns_left--;
 }
@@ -212,12 +243,12 @@ static void settle(struct sum *s)
 static void done_sum(struct hth_job *job, enum hth_err err)
 {
     struct sum *s = HTH_CONTAINER(job, struct sum, job);
-    struct reduce_owned *o = s->own;
+    struct reduce_part *o = s->part;
     struct hth_reduce_round *r = o->round;
     err = err == HTH_OK ? s->err : err;
-    if (r->state == ROUND_RUNNING && err != HTH_OK) {
+    if (r->reducer != NULL && err != HTH_OK) {
         round_fail(r, err);
-    } else if (r->state == ROUND_RUNNING) {
+    } else if (r->reducer != NULL) {
         settle(s);
         if (!s->told)
             let_go(mine_of(o));
@@ -237,7 +268,7 @@ static void done_sum(struct hth_job *job, enum hth_err err)
 
 /* ---- completeness -------------------------------------------------------------------------- */
 
-static bool is_complete(const struct hth_reduce_round *r, const struct reduce_owned *o)
+static bool is_complete(const struct hth_reduce_round *r, const struct reduce_part *o)
 {
     for (uint32_t i = 0; i < r->is.member_count; i++)
         if (i != r->is.self && watch_waits_for(&r->members[i]) && o->from[i].state == GIVE_NONE)
@@ -245,44 +276,46 @@ static bool is_complete(const struct hth_reduce_round *r, const struct reduce_ow
     return true;
 }
 
-/* Room for the answer of a narrow format. Without it the mean itself will do. */
-static bool want_answer(struct reduce_contribution *c)
+/* Room for as many bytes as the contribution's segments have. Without it the mean itself, or the
+ * own values, will do. */
+static bool make_room(const struct reduce_contribution *c, struct hth_budget *budget,
+                      struct hth_blob **out)
 {
-    const struct hth_reduce_round *r = c->own->round;
-    size_t bytes = 0;
-    if (c->req == NULL || r->is.same || hth_codec_is_fp32(c->segments, c->segment_count))
-        return false;
-    for (uint32_t i = 0; i < c->segment_count; i++)
-        bytes += hth_quant_bytes(c->segments[i].format, c->segments[i].count);
-    return hth_env_blob_new(r->reducer->env, bytes, hth_rpc_budget(r->reducer->rpc), &c->answer) ==
-           HTH_OK;
+    struct hth_env *env = c->part->round->reducer->env;
+    return !hth_codec_is_fp32(c->segments, c->segment_count) &&
+           hth_env_blob_new(env, hth_codec_bytes(c->segments, c->segment_count), budget, out) ==
+               HTH_OK;
 }
 
-/* Like the mean it is of this member's own size, and lives as long: it is not of the bytes that
- * others make us hold. */
-static bool want_told(struct reduce_owned *o)
+static void set_segments(struct reduce_contribution *c, const struct hth_segment *segments,
+                         uint32_t count)
 {
-    struct hth_reduce_round *r = o->round;
-    struct reduce_contribution *mine = mine_of(o);
-    mine->segment_count = round_segments(r, o->first, o->count, &mine->segments);
-    if (!hth_codec_is_fp32(mine->segments, mine->segment_count) &&
-        hth_env_blob_new(r->reducer->env, hth_codec_bytes(mine->segments, mine->segment_count),
-                         NULL, &mine->blob) == HTH_OK)
-        return r->is.same;
-    let_go(mine);
-    return false;
+    c->segments = hth_new_array(struct hth_segment, count);
+    c->segment_count = count;
+    memcpy(c->segments, segments, count * sizeof(segments[0]));
 }
 
-static void begin_sum(struct reduce_owned *o)
+/* Like the mean the own one's room is of this member's own size, and lives as long: it is not of
+ * the bytes that others make us hold. */
+static void begin_own(struct reduce_contribution *mine)
+{
+    struct hth_segment segments[HTH_AVG_SEGMENTS_MAX];
+    set_segments(mine, segments, round_segments(mine->part, segments));
+    if (!make_room(mine, NULL, &mine->blob))
+        let_go(mine);
+}
+
+static void begin_sum(struct reduce_part *o)
 {
     struct hth_reduce_round *r = o->round;
     double bytes = (double)o->count * sizeof(float), floats = 0;
     struct sum *s = hth_calloc(1, sizeof(*s) + r->is.member_count * sizeof(s->in[0]));
     round_ref(r);
-    s->own = o;
+    s->part = o;
     s->clip = r->reducer->opts.clip;
     /* As if it ran: of ghosts all are finite, and in the mean. */
-    s->told = want_told(o);
+    begin_own(mine_of(o));
+    s->told = r->is.same && mine_of(o)->blob != NULL;
     s->weight = 1;
     for (uint32_t i = 0; i < r->is.member_count; i++) {
         struct reduce_contribution *c = &o->from[i];
@@ -291,7 +324,9 @@ static void begin_sum(struct reduce_owned *o)
         in->out = c->state != GIVE_HERE;
         if (in->out)
             continue;
-        in->answered = want_answer(c);
+        bool own = i == r->is.self;
+        in->answered = !r->is.same && (own || c->req != NULL) &&
+                       make_room(c, own ? NULL : hth_rpc_budget(r->reducer->rpc), &c->answer);
         floats += o->count;
         bytes += (double)hth_codec_bytes(c->segments, c->segment_count) +
                  (in->answered ? 4.0 * o->count : 0);
@@ -301,7 +336,7 @@ static void begin_sum(struct reduce_owned *o)
                               .done = done_sum,
                               .flops = (s->clip > 0 ? 6.0 : 2.0) * floats,
                               .bytes_moved = bytes};
-    o->state = OWN_SUMMING;
+    o->summing = true;
     enum hth_err err = hth_job_submit(r->reducer->env, &s->job);
     if (err != HTH_OK) {
         round_fail(r, err);
@@ -311,9 +346,11 @@ static void begin_sum(struct reduce_owned *o)
 
 void take_review(struct hth_reduce_round *r)
 {
-    for (uint32_t i = 0; i < r->own_count && r->state == ROUND_RUNNING; i++) {
-        if (r->owns[i].state == OWN_OPEN && is_complete(r, &r->owns[i]))
-            begin_sum(&r->owns[i]);
+    const struct reduce_member_state *self = reduce_self(r);
+    for (uint32_t i = 0; i < self->part_count && r->reducer != NULL; i++) {
+        struct reduce_part *o = &r->parts[self->first_part + i];
+        if (!o->summing && is_complete(r, o))
+            begin_sum(o);
     }
 }
 
@@ -323,32 +360,32 @@ void take_review(struct hth_reduce_round *r)
 static void on_cancel(void *arg)
 {
     struct reduce_contribution *c = arg;
-    struct hth_reduce_round *r = c->own->round;
     struct hth_rpc_request *req = c->req;
     c->req = NULL;
     hth_rpc_refuse(req, HTH_E_CANCELED, 0, NULL);
-    if (r->state == ROUND_RUNNING && !watch_connected(r, c->member))
-        watch_drop(r, c->member, HTH_REDUCE_DROP_LOST);
 }
 
 /* What the sender says fits the round. NULL when it does. */
 static const char *misfit(const struct hth_reduce_round *r, uint32_t member,
-                          const struct hth_part_head *part, enum hth_err *err)
+                          const struct hth_part_head *head, enum hth_err *err)
 {
-    const struct reduce_member_state *self = &r->members[r->is.self];
+    const struct reduce_member_state *self = reduce_self(r);
     uint64_t floats = 0;
     *err = HTH_E_RANGE;
-    if (part->weight != r->members[member].is.weight || !reduce_hears(&r->members[member].is))
+    if (head->weight != r->members[member].is.weight || !reduce_hears(&r->members[member].is))
         return "the weight is not the one that the group knows";
-    if (part->weight == 0 && part->segment_count > 0)
+    if (head->weight == 0 && head->segment_count > 0)
         return "values without a weight";
-    if (part->part < self->first_part || part->part - self->first_part >= r->own_count)
+    if (head->part < self->first_part || head->part - self->first_part >= self->part_count)
         return "this part is reduced by another member";
-    for (uint32_t i = 0; i < part->segment_count; i++)
-        floats += part->segments[i].count;
+    for (uint32_t i = 0; i < head->segment_count; i++)
+        floats += head->segments[i].count;
     *err = HTH_E_BAD_SHAPE;
-    if (part->segment_count > 0 && floats != r->owns[part->part - self->first_part].count)
+    if (head->segment_count > 0 && floats != r->parts[head->part].count)
         return "the part has another number of floats";
+    *err = HTH_E_DUPLICATE;
+    if (r->parts[head->part].from[member].state != GIVE_NONE)
+        return "this part was sent before";
     return NULL;
 }
 
@@ -361,80 +398,47 @@ static uint32_t member_of(const struct hth_reduce_round *r, const struct hth_pee
     return UINT32_MAX;
 }
 
-/* The first content counts; of several requests the newest is answered. */
-static void take_repeat(struct reduce_contribution *c, struct hth_rpc_request *req)
-{
-    struct hth_rpc_request *old = c->req;
-    if (c->answers >= REPEATS_MAX) {
-        hth_rpc_refuse(req, HTH_E_DUPLICATE, 0, "this part was answered before");
-        return;
-    }
-    if (old != NULL) {
-        hth_rpc_on_cancel(old, NULL, NULL);
-        c->req = NULL;
-        hth_rpc_refuse(old, HTH_E_DUPLICATE, 0, "this part was sent again");
-    }
-    c->req = req;
-    hth_rpc_on_cancel(req, on_cancel, c);
-    if (c->own->state == OWN_DONE)
-        reply_mean(c);
-}
-
-static void take_first(struct reduce_contribution *c, struct hth_rpc_request *req,
-                       struct hth_part_head *part, struct hth_blob *blob, size_t offset)
-{
-    struct reduce_owned *o = c->own;
-    struct hth_reduce_round *r = o->round;
-    uint64_t bytes = hth_codec_bytes(part->segments, part->segment_count);
-    c->req = req;
-    hth_rpc_on_cancel(req, on_cancel, c);
-    c->state = o->state == OWN_OPEN && blob != NULL ? GIVE_HERE : GIVE_EMPTY;
-    if (c->state == GIVE_HERE) {
-        c->segments = part->segments;
-        c->segment_count = part->segment_count;
-        part->segments = NULL;
-        c->blob = hth_blob_ref(blob);
-        c->offset = offset;
-    }
-    if (part->segment_count == 0 && part->weight > 0 && o->state == OWN_OPEN)
-        r->members[c->member].as_sender = HTH_REDUCE_DROP_NOT_FINITE; /* by its own word */
-    r->members[c->member].got++;
-    r->bytes_in += bytes;
-    r->reducer->stats.bytes_in += bytes;
-    if (o->state == OWN_DONE)
-        reply_mean(c);
-    else if (o->state == OWN_OPEN && is_complete(r, o))
-        begin_sum(o);
-}
-
-void take_part(struct hth_reduce_round *r, struct hth_rpc_request *req, struct hth_part_head *part,
-               struct hth_blob *blob, size_t offset)
+void take_part(struct hth_reduce_round *r, struct hth_rpc_request *req,
+               const struct hth_part_head *head, struct hth_blob *blob, size_t offset)
 {
     enum hth_err err = HTH_E_BAD_PEER_ID;
     const char *text = "no member of this group";
     uint32_t member = member_of(r, hth_rpc_peer(req));
     if (member != UINT32_MAX)
-        text = misfit(r, member, part, &err);
+        text = misfit(r, member, head, &err);
     if (text != NULL) {
-        hth_part_clear(part);
         hth_rpc_refuse(req, err, 0, text);
         return;
     }
-    struct reduce_owned *o = &r->owns[part->part - r->members[r->is.self].first_part];
+    struct reduce_part *o = &r->parts[head->part];
     struct reduce_contribution *c = &o->from[member];
+    uint64_t bytes = hth_codec_bytes(head->segments, head->segment_count);
     watch_progress(r, member);
-    if (c->state == GIVE_NONE)
-        take_first(c, req, part, blob, offset);
-    else
-        take_repeat(c, req);
-    hth_part_clear(part);
+    c->req = req;
+    hth_rpc_on_cancel(req, on_cancel, c);
+    c->state = !o->summing && blob != NULL ? GIVE_HERE : GIVE_EMPTY;
+    if (c->state == GIVE_HERE) {
+        set_segments(c, head->segments, head->segment_count);
+        c->blob = hth_blob_ref(blob);
+        c->offset = offset;
+    }
+    if (head->segment_count == 0 && head->weight > 0 && !o->summing)
+        r->members[member].fate->as_sender = HTH_REDUCE_DROP_NOT_FINITE; /* by its own word */
+    r->members[member].got++;
+    r->result.bytes_in += bytes;
+    r->reducer->stats.bytes_in += bytes;
+    if (o->done)
+        reply_mean(c);
+    else if (!o->summing && is_complete(r, o))
+        begin_sum(o);
 }
 
 void take_end(struct hth_reduce_round *r, enum hth_err err, const char *text)
 {
-    for (uint32_t i = 0; i < r->own_count; i++) {
+    const struct reduce_member_state *self = reduce_self(r);
+    for (uint32_t i = 0; i < self->part_count; i++) {
         for (uint32_t k = 0; k < r->is.member_count; k++) {
-            struct reduce_contribution *c = &r->owns[i].from[k];
+            struct reduce_contribution *c = &r->parts[self->first_part + i].from[k];
             struct hth_rpc_request *req = c->req;
             c->req = NULL;
             if (req == NULL)

@@ -10,22 +10,20 @@
  *            DIAL_US), and four round trips to who is farthest
  *   absent   no part and no answer of it came in silence_us and two round trips, and asked it says
  *            that it does not know the round
- *   closed   as a reducer: for as long as parts that come early are held (EARLY_US) it had no room
- *            for any
+ *   closed   as a reducer: for three times silence_us it had no room for any part
  *   stranger it has done nothing yet (reduce.h), and fewer than MOVED_BYTES came in STRANGER_US and
  *            two round trips: that is a line of 1 Mbit/s, and words that are repeated each round
  *            trip are fewer
  *   idle     it lives, but for patience_us no part and no answer came from it, nor did MOVED_BYTES
  *            of anything go either way
- *   behind   all but a quarter of the others are ahead of it, and have been for HELD_US; and at the
- *            pace of its parts so far it needs more than SLOW times as long as they would need at
- *            their best pace, and more than patience_us. Only time in which bytes come from it
- *            counts: a process that pauses looks like no slow line.
+ *   behind   all but a quarter of the others are ahead of it by two parts, at three looks; and at
+ * the pace of its parts so far it needs more than SLOW times as long as they would need at their
+ * best pace, and more than patience_us
  *
  * Absent, stranger, idle and behind are called slow. Every member speaks to all others ten times a
  * second, though it owes them nothing yet: a question would wait behind parts on a slow line, at
  * both ends. On a line that is full the round trip grows with what waits in it, and the limits with
- * the round trip.
+ * the round trip; and with the time that this process did not run.
  *
  * A line of a fifth is waited for, one of a tenth not; where many are slow nobody is behind, until
  * the round's time is over.
@@ -35,40 +33,31 @@
 #include "averaging/reduce_int.h"
 
 #define LOOK_US     (50 * HTH_US_PER_MS)
-#define NUDGE_LOOKS 2 /* who hears nothing else from us hears that often */
 #define DIAL_US     HTH_US_PER_S
-#define DIAL_RTTS   4                  /* and as many to who is farthest */
+#define DIAL_RTTS   4                  /* and as many to the farthest one */
 #define FAR_US      (2 * HTH_US_PER_S) /* nobody's round trip is believed to take longer */
 #define MOVED_BYTES (64u << 10)
 #define BEGUN_BYTES (1u << 10) /* more than words: values come */
 #define STRANGER_US (500 * HTH_US_PER_MS)
 #define SLOW        5
-#define HELD_US     (150 * HTH_US_PER_MS)
-#define LAG_PARTS   2
 
 bool watch_waits_for(const struct reduce_member_state *m)
 {
-    return reduce_hears(&m->is) &&
-           (m->as_sender == HTH_REDUCE_DROP_NONE || m->as_sender == HTH_REDUCE_DROP_NOT_FINITE);
+    return reduce_hears(&m->is) && (m->fate->as_sender == HTH_REDUCE_DROP_NONE ||
+                                    m->fate->as_sender == HTH_REDUCE_DROP_NOT_FINITE);
 }
 
 static bool due_as_sender(const struct hth_reduce_round *r, uint32_t i)
 {
-    return i != r->is.self && watch_waits_for(&r->members[i]) && r->members[i].got < r->own_count;
+    return i != r->is.self && watch_waits_for(&r->members[i]) &&
+           r->members[i].got < reduce_self(r)->part_count;
 }
 
 bool watch_due_as_reducer(const struct hth_reduce_round *r, uint32_t i)
 {
     const struct reduce_member_state *m = &r->members[i];
-    return i != r->is.self && r->is.values != NULL && m->as_reducer == HTH_REDUCE_DROP_NONE &&
+    return i != r->is.self && r->is.values != NULL && m->fate->as_reducer == HTH_REDUCE_DROP_NONE &&
            m->settled < m->part_count;
-}
-
-bool watch_connected(const struct hth_reduce_round *r, uint32_t i)
-{
-    struct hth_rpc_peer_info info;
-    return hth_rpc_peer_info(r->reducer->rpc, &r->members[i].is.id, &info) == HTH_OK &&
-           info.connected;
 }
 
 /* ---- verdicts ------------------------------------------------------------------------------ */
@@ -90,10 +79,10 @@ void watch_say(const struct hth_reduce_round *r, uint32_t i, const char *role,
 
 static void drop_sender(struct hth_reduce_round *r, uint32_t i, enum hth_reduce_drop why)
 {
-    if (r->state != ROUND_RUNNING || !due_as_sender(r, i))
+    if (r->reducer == NULL || !due_as_sender(r, i))
         return;
     watch_say(r, i, "sender", why);
-    r->members[i].as_sender = why;
+    r->members[i].fate->as_sender = why;
     take_review(r);
 }
 
@@ -121,7 +110,7 @@ void watch_progress(struct hth_reduce_round *r, uint32_t i)
 {
     struct reduce_member_state *m = &r->members[i];
     m->heard_us = m->progress_us = hth_now_us(r->reducer->env);
-    m->gives = true;
+    m->gives_us = m->gives_us != 0 ? m->gives_us : m->heard_us;
     if (r->first_us == 0)
         r->first_us = m->heard_us;
 }
@@ -136,9 +125,8 @@ static void listen_to(struct hth_reduce_round *r, struct reduce_member_state *m,
     /* Of a connection that is gone no more is known. */
     m->came_bytes = HTH_MIN(m->came_bytes, info->came_bytes);
     m->moved_bytes = HTH_MIN(m->moved_bytes, info->moved_bytes);
-    m->gives = m->gives || info->came_bytes - m->came_bytes >= BEGUN_BYTES;
-    if (m->gives && now - m->heard_us < HELD_US)
-        m->ran_us += LOOK_US;
+    if (m->gives_us == 0 && info->came_bytes - m->came_bytes >= BEGUN_BYTES)
+        m->gives_us = now;
     if (info->moved_bytes - m->moved_bytes >= MOVED_BYTES) {
         m->moved_bytes = info->moved_bytes;
         m->progress_us = now;
@@ -153,18 +141,17 @@ static void on_asked(void *arg, const struct hth_rpc_result *result)
     struct hth_reduce_round *r = m->round;
     uint32_t i = (uint32_t)(m - r->members);
     m->ask = NULL;
-    m->knows = m->knows || (result->remote && result->err == HTH_E_RANGE);
+    m->knows = result->remote && result->err == HTH_E_RANGE;
     if (result->remote && result->err == HTH_E_EXPIRED) /* its answers still come */
-        drop_sender(r, i, HTH_REDUCE_DROP_DEADLINE);
-    else if ((result->err == HTH_OK || result->remote) && !m->knows && result->err != HTH_E_BUSY)
+        drop_sender(r, i, HTH_REDUCE_DROP_SLOW);
+    else if (result->remote && !m->knows && result->err != HTH_E_BUSY)
         watch_drop(r, i, HTH_REDUCE_DROP_SLOW);
     round_check(r);
 }
 
 /* Whether it knows the round: a part that there is not is out of its range then. */
-static void ask(struct hth_reduce_round *r, uint32_t i)
+static void ask(struct hth_reduce_round *r, struct reduce_member_state *m)
 {
-    struct reduce_member_state *m = &r->members[i];
     uint8_t payload[HTH_PART_BYTES_MAX];
     struct hth_part_head part = {.group = r->is.group, .part = HTH_PART_NONE};
     struct hth_rpc_target target = {m->is.id, m->is.addr};
@@ -175,15 +162,6 @@ static void ask(struct hth_reduce_round *r, uint32_t i)
         m->ask = NULL;
 }
 
-void watch_end(struct hth_reduce_round *r)
-{
-    for (uint32_t i = 0; i < r->is.member_count; i++) {
-        if (r->members[i].ask != NULL)
-            hth_rpc_cancel(r->members[i].ask);
-        r->members[i].ask = NULL;
-    }
-}
-
 /* ---- by itself ----------------------------------------------------------------------------- */
 
 static void judge(struct hth_reduce_round *r, uint32_t i, const struct hth_rpc_peer_info *info,
@@ -191,33 +169,30 @@ static void judge(struct hth_reduce_round *r, uint32_t i, const struct hth_rpc_p
 {
     const struct hth_reducer_opts *o = &r->reducer->opts;
     struct reduce_member_state *m = &r->members[i];
-    bool sends = due_as_sender(r, i);
-    int64_t turn_us = 2 * HTH_MIN(info->rtt_us, FAR_US), limit_us = o->silence_us + turn_us;
-    if (!sends && !watch_due_as_reducer(r, i)) {
+    int64_t turn_us = 2 * HTH_MIN(info->rtt_us, FAR_US);
+    int64_t late_us = hth_rpc_late_us(r->reducer->rpc),
+            limit_us = o->silence_us + turn_us + late_us;
+    if (!due_as_sender(r, i) && !watch_due_as_reducer(r, i)) {
         m->heard_us = now;
         return;
     }
     if (info->dialing)
         limit_us += (r->first_us != 0 ? HTH_MIN(r->first_us - r->start_us, DIAL_US) : DIAL_US) +
                     DIAL_RTTS * r->far_us;
-    if (now - m->heard_us >= limit_us) {
+    if (now - m->heard_us >= limit_us)
         watch_drop(r, i, HTH_REDUCE_DROP_SILENT);
-        return;
-    }
-    if (m->put_off_us != 0 && now - m->put_off_us >= EARLY_US) {
+    if (m->put_off_us != 0 && now - m->put_off_us >= 3 * o->silence_us + late_us)
         give_fail(r, i, HTH_REDUCE_DROP_REFUSED);
-        return;
-    }
-    bool begins =
-        (sends ? m->got : m->settled) > 0 || m->knows || now - m->here_us < o->silence_us + turn_us;
-    if (!begins && m->ask == NULL)
-        ask(r, i);
-    if (m->is.stranger && m->got == 0 && info->came_bytes - m->came_bytes < MOVED_BYTES &&
-        now - m->here_us >= STRANGER_US + turn_us)
+    bool waits = due_as_sender(r, i) ? m->got == 0 : m->settled == 0;
+    if (waits && !m->knows && m->ask == NULL && now - m->here_us >= o->silence_us + turn_us)
+        ask(r, m);
+    bool begins = m->got > 0 || info->came_bytes - m->came_bytes >= MOVED_BYTES;
+    if (m->is.stranger && !begins && now - m->here_us >= STRANGER_US + turn_us + late_us)
         drop_sender(r, i, HTH_REDUCE_DROP_SLOW);
-    if (now - m->progress_us >= o->patience_us)
+    if (now - m->progress_us >= o->patience_us + late_us ||
+        now >= r->start_us + r->is.timeout_us / 10 * 8)
         drop_sender(r, i, HTH_REDUCE_DROP_SLOW);
-    if (now - m->progress_us >= o->patience_us + o->patience_us / 2)
+    if (now - m->progress_us >= o->patience_us + o->patience_us / 2 + late_us)
         give_fail(r, i, HTH_REDUCE_DROP_SLOW);
 }
 
@@ -226,64 +201,32 @@ static void judge(struct hth_reduce_round *r, uint32_t i, const struct hth_rpc_p
 /* The straggler that the others wait for: it would answer as slowly as it sends. */
 static void weigh(struct hth_reduce_round *r)
 {
-    double done[HTH_AVG_MEMBERS_MAX];
+    double done[HTH_AVG_MEMBERS_MAX], own = reduce_self(r)->part_count;
     uint32_t n = 0;
     for (uint32_t i = 0; i < r->is.member_count; i++) {
         const struct reduce_member_state *m = &r->members[i];
-        if (i != r->is.self && m->gives && watch_waits_for(m) && r->own_count > 0)
-            done[n++] = (double)m->got / r->own_count;
+        if (i != r->is.self && m->gives_us != 0 && watch_waits_for(m) && own > 0)
+            done[n++] = m->got / own;
     }
     /* At most a quarter, or one of two, may be behind: all others have done so much. */
     double usual = n < 2 ? 0 : hth_reduce_rank(done, n, HTH_MAX(n / 4, 1u));
     if (usual > 0)
-        r->best_us = HTH_MIN(r->best_us, (double)(r->look_us - r->base_us) / usual);
+        r->best_us = HTH_MIN(r->best_us, (double)(r->look_us - r->start_us) / usual);
     double limit_us = HTH_MAX(SLOW * r->best_us, (double)r->reducer->opts.patience_us);
     for (uint32_t i = 0; i < r->is.member_count; i++) {
         struct reduce_member_state *m = &r->members[i];
-        if (!due_as_sender(r, i) || !m->gives || m->got + LAG_PARTS > usual * r->own_count)
+        if (!due_as_sender(r, i) || m->gives_us == 0 || m->got + 2 > usual * own)
             continue;
-        m->held_us += LOOK_US;
-        if (m->held_us >= HELD_US && (double)m->ran_us * r->own_count / (m->got + 1) > limit_us)
+        if (++m->held > 2 && (double)(r->look_us - m->gives_us) * own / (m->got + 1) > limit_us)
             watch_drop(r, i, HTH_REDUCE_DROP_SLOW);
-    }
-}
-
-/* ---- the look ------------------------------------------------------------------------------ */
-
-static void keep_time(struct hth_reduce_round *r, int64_t now)
-{
-    for (uint32_t i = 0; i < r->is.member_count; i++) {
-        if (now >= r->start_us + r->is.timeout_us / 10 * 8)
-            drop_sender(r, i, HTH_REDUCE_DROP_DEADLINE);
-        if (now >= r->start_us + r->is.timeout_us / 100 * 95)
-            give_fail(r, i, HTH_REDUCE_DROP_DEADLINE);
-    }
-}
-
-/* A look that comes late means that this process did not run: what came meanwhile is not read yet,
- * and nobody is silent or slow for that. */
-static void forgive(struct hth_reduce_round *r, int64_t now)
-{
-    int64_t late = now - r->look_us;
-    hth_rpc_observe_late(r->reducer->rpc, r->look_us);
-    if (late <= LOOK_US / 2)
-        return;
-    r->base_us += late;
-    for (uint32_t i = 0; i < r->is.member_count; i++) {
-        struct reduce_member_state *m = &r->members[i];
-        m->heard_us = HTH_MIN(m->heard_us + late, now);
-        m->progress_us = HTH_MIN(m->progress_us + late, now);
-        m->here_us = HTH_MIN(m->here_us + late, now);
-        m->put_off_us += m->put_off_us != 0 ? late : 0;
     }
 }
 
 void watch_tick(struct hth_reduce_round *r)
 {
     int64_t now = hth_now_us(r->reducer->env);
-    forgive(r, now);
+    hth_rpc_observe_late(r->reducer->rpc, r->look_us);
     r->look_us = now;
-    r->looks++;
     for (uint32_t i = 0; i < r->is.member_count; i++) {
         struct reduce_member_state *m = &r->members[i];
         struct hth_rpc_peer_info info;
@@ -292,12 +235,11 @@ void watch_tick(struct hth_reduce_round *r)
         if (hth_rpc_peer_info(r->reducer->rpc, &m->is.id, &info) != HTH_OK)
             info = (struct hth_rpc_peer_info){0};
         listen_to(r, m, &info, now);
-        if (r->looks % NUDGE_LOOKS == 0)
+        if ((now - r->start_us) / LOOK_US % 2 == 0)
             hth_rpc_nudge(r->reducer->rpc, &m->is.id);
         judge(r, i, &info, now);
     }
     weigh(r);
-    keep_time(r, now);
     give_again(r);
     r->look_us = HTH_MAX(HTH_MIN(now + LOOK_US, r->end_us), now);
     hth_timer_set(r->reducer->env, r->timer, r->look_us - now);

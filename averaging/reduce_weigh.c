@@ -38,8 +38,6 @@ static void remember(struct hth_reducer *red, const struct hth_peer_id *id, doub
     struct reduce_history *h = find(red, id);
 
     if (h == NULL) {
-        if (red->history_count < HISTORIES_MAX)
-            red->histories = hth_realloc(red->histories, red->history_count + 1, sizeof(*h));
         h = &red->histories[red->history_count++ % HISTORIES_MAX];
         *h = (struct reduce_history){.id = *id};
     }

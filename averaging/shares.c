@@ -48,7 +48,7 @@ static double fill_part(const double *bandwidth, const uint32_t *places, uint32_
     return level;
 }
 
-enum hth_err hth_avg_shares(const double *bandwidth, uint32_t n, double *w, double *xi)
+enum hth_err hth_avg_shares(const double *bandwidth, uint32_t n, double *w)
 {
     uint32_t places[HTH_AVG_MEMBERS_MAX];
     if (n == 0 || n > HTH_AVG_MEMBERS_MAX || hth_avg_bandwidth_bad(bandwidth, n) != n)
@@ -65,11 +65,6 @@ enum hth_err hth_avg_shares(const double *bandwidth, uint32_t n, double *w, doub
         else
             w[i] = 1.0 / count;
     }
-    if (xi == NULL)
-        return HTH_OK;
-    *xi = n == 1 ? 0 : count == 0 ? INFINITY : 1 / bandwidth[places[count - 1]];
-    if (n > 2 && count > 0)
-        *xi = HTH_MAX(level, *xi);
     return HTH_OK;
 }
 
@@ -100,64 +95,30 @@ static bool gets_some(double w, uint64_t total, uint64_t minimum)
     return w > 0 && w * (double)total >= (double)minimum;
 }
 
-/* Of those with `minimum`, one with the largest w / (count + 1). */
-static uint32_t first_in_line(const double *w, uint32_t n, uint64_t total, uint64_t minimum,
-                              const uint64_t *counts)
-{
-    uint32_t best = n;
-    for (uint32_t i = 0; i < n; i++)
-        if (gets_some(w[i], total, minimum) &&
-            (best == n || w[i] / (double)(counts[i] + 1) > w[best] / (double)(counts[best] + 1)))
-            best = i;
-    return best;
-}
-
 enum hth_err hth_avg_split(const double *w, uint32_t n, uint64_t total, uint64_t minimum,
                            uint64_t *counts)
 {
     double sum = 0, kept = 0;
     uint64_t given = 0;
+    uint32_t most = 0;
     if (n == 0 || n > HTH_AVG_MEMBERS_MAX || total > HTH_PARAMS_FLOATS_MAX)
         return HTH_E_RANGE;
     for (uint32_t i = 0; i < n; i++) {
         if (!(w[i] >= 0 && w[i] <= 1))
             return HTH_E_RANGE;
+        most = w[i] > w[most] ? i : most;
         sum += w[i];
         kept += gets_some(w[i], total, minimum) ? w[i] : 0;
     }
     if (!(fabs(sum - 1) <= 1e-6))
         return HTH_E_RANGE;
-    memset(counts, 0, n * sizeof(*counts));
-    if (kept == 0) {
-        counts[first_in_line(w, n, total, 0, counts)] = total;
-        return HTH_OK;
-    }
+    sum = 0;
     for (uint32_t i = 0; i < n; i++) {
-        if (gets_some(w[i], total, minimum))
-            counts[i] = HTH_MIN((uint64_t)(w[i] / kept * (double)total), total - given);
+        if (kept == 0 ? i == most : gets_some(w[i], total, minimum))
+            sum += w[i];
+        uint64_t end = (uint64_t)(sum / (kept == 0 ? w[most] : kept) * (double)total);
+        counts[i] = HTH_MIN(end, total) - given;
         given += counts[i];
     }
-    for (; given < total; given++)
-        counts[first_in_line(w, n, total, minimum, counts)]++;
-    return HTH_OK;
-}
-
-enum hth_err hth_avg_times(const double *bandwidth, uint32_t n, double bits,
-                           struct hth_avg_times *out)
-{
-    double w[HTH_AVG_MEMBERS_MAX], xi, fastest = 0, slowest = INFINITY;
-    if (!(bits > 0 && isfinite(bits)))
-        return HTH_E_RANGE;
-    HTH_TRY(hth_avg_shares(bandwidth, n, w, &xi));
-    memset(out, 0, sizeof(*out));
-    if (n == 1)
-        return HTH_OK;
-    for (uint32_t i = 0; i < n; i++) {
-        fastest = HTH_MAX(fastest, bandwidth[i]);
-        slowest = bandwidth[i] > 0 ? HTH_MIN(slowest, bandwidth[i]) : slowest;
-    }
-    out->allreduce_s = 2.0 * (n - 1) / n * bits / (fastest > 0 ? slowest : 0);
-    out->server_s = (double)(n - 1) * bits / fastest;
-    out->adaptive_s = bits * xi;
     return HTH_OK;
 }

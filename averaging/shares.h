@@ -21,7 +21,7 @@
  * al., NeurIPS 2021, section 3.2, in the special case that its code solves.)
  *
  * Bandwidth 0 marks a client, that others can't connect to: it reduces nothing and its own link is
- * not known. If all are 0 nobody said anything: shares are equal and xi is infinite.
+ * not known. If all are 0 nobody said anything, and shares are equal.
  *
  * Claims. A reducer decides its share, and its share follows what it says of its own line; so among
  * strangers a claim counts for no more than makes its share `most` times the mean one of those who
@@ -43,12 +43,11 @@
 /* Times the mean share: how much a run lets one reduce at most if it does not say. */
 #define HTH_AVG_SHARE_MAX 2.0
 
-/* w[i], sum 1, and xi (may be NULL) in the reciprocal unit of the bandwidths: a vector of S bits
- * and bandwidths in bit/s take S xi seconds. n = 1: the whole vector, xi 0; n = 2: every split
- * takes the same time, so an even one (or all to the one that is not a client).
+/* w[i], sum 1. n = 1: the whole vector; n = 2: every split takes the same time, so an even one (or
+ * all to the one that is not a client).
  * Errors: E_RANGE: n is 0 or above HTH_AVG_MEMBERS_MAX, or a bandwidth is NaN, infinite, negative,
  * above HTH_AVG_BANDWIDTH_MAX, or positive but below HTH_AVG_BANDWIDTH_MIN. */
-enum hth_err hth_avg_shares(const double *bandwidth, uint32_t n, double *w, double *xi) HTH_MUST;
+enum hth_err hth_avg_shares(const double *bandwidth, uint32_t n, double *w) HTH_MUST;
 
 /* The index of the first bandwidth that hth_avg_shares would refuse, n if there is none. */
 uint32_t hth_avg_bandwidth_bad(const double *bandwidth, uint32_t n);
@@ -58,25 +57,12 @@ uint32_t hth_avg_bandwidth_bad(const double *bandwidth, uint32_t n);
  * Errors: as hth_avg_shares, and E_RANGE for `most`. */
 enum hth_err hth_avg_bound_claims(double *bandwidth, uint32_t n, double most) HTH_MUST;
 
-/* Whole elements: counts[i] in proportion to w[i], sum `total`, by the method of Hagenbach and
- * Bischoff: each gets the floor of its quota, and the rest goes one by one to the largest
- * w / (count + 1). Who would get fewer than `minimum` elements reduces nothing and leaves its share
- * to the others; if all would, the largest share takes everything.
+/* Whole elements: counts[i] in proportion to w[i], within one, sum `total`: shares end at the whole
+ * elements below where they would end. A member with less than `minimum` of the elements reduces
+ * nothing and leaves its share to the others; if all have, the largest share takes everything.
  * Errors: E_RANGE (n as above, a share not in [0, 1], their sum not 1 within 1e-6, total above
  * HTH_PARAMS_FLOATS_MAX). */
 enum hth_err hth_avg_split(const double *w, uint32_t n, uint64_t total, uint64_t minimum,
                            uint64_t *counts) HTH_MUST;
-
-/* What three ways of averaging a vector of `bits` would take, in seconds, by bandwidths in bit/s,
- * when nothing but the links counts. */
-struct hth_avg_times {
-    double allreduce_s; /* equal shares: 2 (n - 1) / n  S / min b */
-    double server_s;    /* one server, the fastest: (n - 1) S / max b */
-    double adaptive_s;  /* the shares above: S xi */
-};
-/* The minimum is taken over positive bandwidths; all three are infinite if there are none, and 0
- * for n = 1. Errors: as hth_avg_shares. */
-enum hth_err hth_avg_times(const double *bandwidth, uint32_t n, double bits,
-                           struct hth_avg_times *out) HTH_MUST;
 
 #endif

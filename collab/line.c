@@ -160,7 +160,6 @@ void hth_line_counts(struct hth_averager_stats *s, const struct hth_reduce_resul
     last->bytes_out += r->bytes_out;
     last->bytes_in += r->bytes_in;
     last->drops += r->dropped;
-    last->codec_error = HTH_MAX(last->codec_error, r->encode_error);
     last->weight_fraction = HTH_MIN(last->weight_fraction, r->weight_fraction);
 }
 

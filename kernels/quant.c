@@ -444,17 +444,3 @@ enum hth_err hth_quant_decode_team(struct hth_team *team, enum hth_quant_format 
         return HTH_OK;
     return hth_quant_decode(format, in, bytes, count, y);
 }
-
-/* -- byte planes --------------------------------------------------------------------------- */
-
-void hth_planes_split(uint32_t width, size_t count, const void *x, void *planes)
-{
-    HTH_ASSERT(width == 2 || width == 4);
-    best()->split(width, count, x, planes);
-}
-
-void hth_planes_join(uint32_t width, size_t count, const void *planes, void *x)
-{
-    HTH_ASSERT(width == 2 || width == 4);
-    best()->join(width, count, planes, x);
-}

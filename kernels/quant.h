@@ -102,10 +102,4 @@ const char *hth_quant_isa(void);
 /* The books of dynamic8 and dynamic8u, in rising order. */
 const float *hth_quant_dynamic_book(bool is_unsigned);
 
-/* Byte planes: byte b of element i moves to planes[b * count + i], so that a general compressor
- * finds the exponents side by side. width is 2 or 4 bytes an element; x and planes hold
- * count * width bytes and do not overlap. */
-void hth_planes_split(uint32_t width, size_t count, const void *x, void *planes);
-void hth_planes_join(uint32_t width, size_t count, const void *planes, void *x);
-
 #endif

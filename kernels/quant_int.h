@@ -67,8 +67,6 @@ struct hth_quantops {
     double (*sum)(size_t n, const float *x);
     double (*spread)(size_t n, const float *x, float mean); /* of (x - mean)^2 */
     void (*uniform_encode)(size_t n, const float *x, struct hth_uniform *u, uint8_t *codes);
-    void (*split)(uint32_t width, size_t n, const uint8_t *x, uint8_t *planes);
-    void (*join)(uint32_t width, size_t n, const uint8_t *planes, uint8_t *x);
 };
 
 extern const struct hth_quantops hth_quantops_generic, hth_quantops_avx2, hth_quantops_avx512;

@@ -28,7 +28,6 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "formats are little-en
 #define CHUNK     1024 /* floats that stay in the first cache between two loops */
 
 typedef uint16_t u16_any __attribute__((aligned(1), may_alias));
-typedef uint32_t u32_any __attribute__((aligned(1), may_alias));
 typedef float f32_any __attribute__((aligned(1), may_alias));
 
 ALWAYS uint32_t bits_of(float x)
@@ -431,46 +430,6 @@ static void uniform_encode(size_t n, const float *x, struct hth_uniform *u, uint
     }
 }
 
-/* -- byte planes --------------------------------------------------------------------------- */
-
-static void split(uint32_t width, size_t n, const uint8_t *x, uint8_t *planes)
-{
-    const u16_any *half = (const u16_any *)x;
-    const u32_any *word = (const u32_any *)x;
-    if (width == 2) {
-        VECTOR_LOOP
-        for (size_t i = 0; i < n; i++) {
-            planes[i] = (uint8_t)half[i];
-            planes[n + i] = (uint8_t)(half[i] >> 8);
-        }
-        return;
-    }
-    VECTOR_LOOP
-    for (size_t i = 0; i < n; i++) {
-        planes[i] = (uint8_t)word[i];
-        planes[n + i] = (uint8_t)(word[i] >> 8);
-        planes[2 * n + i] = (uint8_t)(word[i] >> 16);
-        planes[3 * n + i] = (uint8_t)(word[i] >> 24);
-    }
-}
-
-static void join(uint32_t width, size_t n, const uint8_t *planes, uint8_t *x)
-{
-    u16_any *half = (u16_any *)x;
-    u32_any *word = (u32_any *)x;
-    if (width == 2) {
-        VECTOR_LOOP
-        for (size_t i = 0; i < n; i++)
-            half[i] = (uint16_t)(planes[i] | planes[n + i] << 8);
-        return;
-    }
-    VECTOR_LOOP
-    for (size_t i = 0; i < n; i++) {
-        word[i] = planes[i] | (uint32_t)planes[n + i] << 8 | (uint32_t)planes[2 * n + i] << 16 |
-                  (uint32_t)planes[3 * n + i] << 24;
-    }
-}
-
 /* -- both kinds of output ------------------------------------------------------------------ */
 
 /* One loop that stores and one that adds, each without a test inside. */
@@ -528,6 +487,4 @@ const struct hth_quantops QUANT_TABLE = {
     .sum = sum,
     .spread = spread,
     .uniform_encode = uniform_encode,
-    .split = split,
-    .join = join,
 };

@@ -207,19 +207,39 @@ static enum hth_err run(const struct hth_links_opts *opts, enum hth_links_way wa
     return err;
 }
 
+enum hth_err hth_links_times(const double *bandwidth, uint32_t n, double bits,
+                             double seconds[HTH_LINKS_WAYS])
+{
+    double w[HTH_AVG_MEMBERS_MAX], xi = 0, fastest = 0, slowest = INFINITY;
+    if (!(bits > 0 && isfinite(bits)))
+        return HTH_E_RANGE;
+    HTH_TRY(hth_avg_shares(bandwidth, n, w));
+    for (uint32_t i = 0; i < n; i++) {
+        if (bandwidth[i] == 0)
+            continue;
+        fastest = HTH_MAX(fastest, bandwidth[i]);
+        slowest = HTH_MIN(slowest, bandwidth[i]);
+        xi = HTH_MAX(xi, (1 + ((double)n - 2) * w[i]) / bandwidth[i]);
+    }
+    seconds[HTH_LINKS_ALLREDUCE] = 2.0 * (n - 1) / n * bits / (fastest > 0 ? slowest : 0);
+    seconds[HTH_LINKS_SERVER] = (double)(n - 1) * bits / fastest;
+    seconds[HTH_LINKS_ADAPTIVE] = xi > 0 ? bits * xi : INFINITY;
+    for (int way = 0; n == 1 && way < HTH_LINKS_WAYS; way++)
+        seconds[way] = 0;
+    return HTH_OK;
+}
+
 static enum hth_err predict(const struct hth_links_opts *o, enum hth_links_way way, double *seconds)
 {
-    struct hth_avg_times times;
+    double times[HTH_LINKS_WAYS];
     if (o->peers < 2 || o->peers > HTH_AVG_MEMBERS_MAX || o->count == 0 || o->latency_us < 0 ||
         o->count > HTH_PARAMS_FLOATS_MAX / 2 || (unsigned)way >= HTH_LINKS_WAYS)
         return HTH_E_CONFIG;
     for (uint32_t i = 0; i < o->peers; i++)
         if (!(o->bandwidth[i] > 0) || hth_avg_bandwidth_bad(&o->bandwidth[i], 1) == 0)
             return HTH_E_CONFIG;
-    HTH_TRY(hth_avg_times(o->bandwidth, o->peers, (double)o->count * 32, &times));
-    *seconds = way == HTH_LINKS_ALLREDUCE ? times.allreduce_s
-               : way == HTH_LINKS_SERVER  ? times.server_s
-                                          : times.adaptive_s;
+    HTH_TRY(hth_links_times(o->bandwidth, o->peers, (double)o->count * 32, times));
+    *seconds = times[way];
     return HTH_OK;
 }
 

@@ -17,9 +17,9 @@
  *                mean
  *   steady_s     the extra time of a vector of twice the length: the cost of each further byte
  *
- * The formulas of hth_avg_times predict steady_s. In a single round no answer can begin before the
- * first vector part has arrived from every member, and slow links wait as long at the other end:
- * with p parts to a share that is about 1 / p of the time.
+ * The formulas of hth_links_times predict steady_s. In a single round no answer can begin before
+ * the first vector part has arrived from every member, and slow links wait as long at the other
+ * end: with p parts to a share that is about 1 / p of the time.
  *
  * Payloads are ghosts in fp32 and arithmetic costs almost nothing, so that the links alone count.
  */
@@ -47,6 +47,13 @@ struct hth_links_row {
     double fraction;
     uint64_t trace; /* of the first average */
 };
+
+/* The formulas, in seconds, of a vector of so many bits and bandwidths in bit/s: with equal shares
+ * 2 (n - 1) / n  S / min b, over the fastest (n - 1) S / max b, with adaptive shares S xi. All are
+ * infinite without a bandwidth above 0, and 0 for n = 1. Errors: as hth_avg_shares, and E_RANGE for
+ * the bits. */
+enum hth_err hth_links_times(const double *bandwidth, uint32_t n, double bits,
+                             double seconds[HTH_LINKS_WAYS]) HTH_MUST;
 
 /* "allreduce", "server", "adaptive". Never NULL. */
 const char *hth_links_way_name(enum hth_links_way way);

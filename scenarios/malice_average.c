@@ -199,18 +199,16 @@ static void answer(struct perjurer *p, struct hth_rpc_request *req, uint64_t see
     reply.weight = weight_of(p, &head.group);
     for (uint32_t i = 0; i < head.segment_count; i++)
         whole.count += head.segments[i].count;
-    whole.bytes = whole.count * (uint32_t)sizeof(float);
-    out.dim[0] = whole.bytes;
+    out.dim[0] = whole.count * sizeof(float);
     if (whole.count > 0 && reply.weight > 0 &&
-        hth_env_blob_new(p->place.env, whole.bytes, NULL, &out.blob) == HTH_OK) {
+        hth_env_blob_new(p->place.env, out.dim[0], NULL, &out.blob) == HTH_OK) {
         for (uint32_t i = 0; out.blob->data != NULL && i < whole.count; i++) {
             float x = hth_malice_made_up(seed + head.part, i);
             memcpy(out.blob->data + i * sizeof(x), &x, sizeof(x));
         }
-        reply.segments = &whole;
+        reply.segments[0] = whole;
         reply.segment_count = body.tensor_count = 1;
     }
-    hth_part_clear(&head);
     if (reply.weight == 0) { /* as an honest reducer answers that is a moment late */
         hth_rpc_refuse(req, HTH_E_BUSY, 20 * HTH_US_PER_MS, NULL);
         return;

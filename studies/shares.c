@@ -102,17 +102,18 @@ static error_t parse_shares(int key, char *arg, struct argp_state *state)
     return 0;
 }
 
-static void print_shares(const struct shares *s, const double *w, double xi, const uint64_t *counts,
-                         const struct hth_avg_times *times)
+static void print_shares(const struct shares *s, const double *w, const uint64_t *counts,
+                         const double times[HTH_LINKS_WAYS])
 {
+    double xi = times[HTH_LINKS_ADAPTIVE] / ((double)s->elements * FLOAT_MBIT);
     if (!s->json) {
         printf("%10s %12s %14s\n", "Mbit/s", "share", "floats");
         for (uint32_t i = 0; i < s->count; i++)
             printf("%10g %12.6f %14llu\n", s->bandwidth[i], w[i], (unsigned long long)counts[i]);
         printf("xi %.6f; a vector of %llu floats takes %.3f s; with equal shares %.3f s, over one "
                "server %.3f s\n",
-               xi, (unsigned long long)s->elements, times->adaptive_s, times->allreduce_s,
-               times->server_s);
+               xi, (unsigned long long)s->elements, times[HTH_LINKS_ADAPTIVE],
+               times[HTH_LINKS_ALLREDUCE], times[HTH_LINKS_SERVER]);
         return;
     }
     putchar('{');
@@ -125,26 +126,26 @@ static void print_shares(const struct shares *s, const double *w, double xi, con
     for (uint32_t i = 0; i < s->count; i++)
         printf("%s%llu", i > 0 ? "," : "", (unsigned long long)counts[i]);
     printf("],");
-    hth_sim_json_number(stdout, "allreduce_s", times->allreduce_s);
+    hth_sim_json_number(stdout, "allreduce_s", times[HTH_LINKS_ALLREDUCE]);
     putchar(',');
-    hth_sim_json_number(stdout, "server_s", times->server_s);
+    hth_sim_json_number(stdout, "server_s", times[HTH_LINKS_SERVER]);
     putchar(',');
-    hth_sim_json_number(stdout, "adaptive_s", times->adaptive_s);
+    hth_sim_json_number(stdout, "adaptive_s", times[HTH_LINKS_ADAPTIVE]);
     puts("}");
 }
 
 /* Round shares to whole floats, with none for a peer below the minimum. The slowest peer with these
  * shares decides the time (averaging/shares.h). */
-static void round_shares(const struct shares *s, const uint64_t *counts, double *w, double *xi,
-                         struct hth_avg_times *times)
+static void round_shares(const struct shares *s, const uint64_t *counts, double *w,
+                         double times[HTH_LINKS_WAYS])
 {
-    *xi = 0;
+    double xi = 0;
     for (uint32_t i = 0; i < s->count; i++) {
         w[i] = (double)counts[i] / (double)s->elements;
         if (s->bandwidth[i] > 0 && s->count > 1)
-            *xi = fmax(*xi, (1 + (s->count - 2.0) * w[i]) / s->bandwidth[i]);
+            xi = fmax(xi, (1 + (s->count - 2.0) * w[i]) / s->bandwidth[i]);
     }
-    times->adaptive_s = *xi * (double)s->elements * FLOAT_MBIT;
+    times[HTH_LINKS_ADAPTIVE] = xi * (double)s->elements * FLOAT_MBIT;
 }
 
 int hth_sim_shares_verb(int argc, char **argv)
@@ -157,21 +158,21 @@ int hth_sim_shares_verb(int argc, char **argv)
             "an average with these shares, with equal shares, and over one server.",
     };
     struct shares s = {.elements = 17700000};
-    double w[HTH_AVG_MEMBERS_MAX], xi;
+    double w[HTH_AVG_MEMBERS_MAX];
     uint64_t counts[HTH_AVG_MEMBERS_MAX];
-    struct hth_avg_times times;
+    double times[HTH_LINKS_WAYS];
     if (argp_parse(&argp, argc, argv, 0, NULL, &s) != 0)
         return HTH_EXIT_USAGE;
     /* Both sides are in megabits, so the times are in seconds. */
-    enum hth_err err = hth_avg_shares(s.bandwidth, s.count, w, &xi);
+    enum hth_err err = hth_avg_shares(s.bandwidth, s.count, w);
     if (err == HTH_OK)
         err = hth_avg_split(w, s.count, s.elements, s.minimum, counts);
     if (err == HTH_OK)
-        err = hth_avg_times(s.bandwidth, s.count, (double)s.elements * FLOAT_MBIT, &times);
+        err = hth_links_times(s.bandwidth, s.count, (double)s.elements * FLOAT_MBIT, times);
     if (err == HTH_OK && s.minimum > 0)
-        round_shares(&s, counts, w, &xi, &times);
+        round_shares(&s, counts, w, times);
     if (err == HTH_OK)
-        print_shares(&s, w, xi, counts, &times);
+        print_shares(&s, w, counts, times);
     else
         hth_cli_say_error("sim shares: %s", hth_err_text(err));
     return hth_exit_of(err);

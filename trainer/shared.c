@@ -159,7 +159,7 @@ static bool on_may_begin(void *arg)
 
 static size_t blocks_of(const struct hth_trainer *t)
 {
-    return (hth_trunk_floats(t) + HTH_AVG_FAR_FLOATS - 1) / HTH_AVG_FAR_FLOATS;
+    return (hth_trunk_floats(t) + HTH_AVG_BLOCK_FLOATS - 1) / HTH_AVG_BLOCK_FLOATS;
 }
 
 /* A mean of honest gradients is not much larger than the largest that this trainer took lately. A
@@ -170,17 +170,17 @@ static void bound_means(struct hth_trainer *t, const float *mean)
     size_t n = hth_trunk_floats(t);
     double sum = 0;
 
-    for (size_t first = 0; first < n; first += HTH_AVG_FAR_FLOATS) {
-        float *its = &far[first / HTH_AVG_FAR_FLOATS];
+    for (size_t first = 0; first < n; first += HTH_AVG_BLOCK_FLOATS) {
+        float *its = &far[first / HTH_AVG_BLOCK_FLOATS];
         double squares = 0;
 
-        for (size_t i = first; i < HTH_MIN(n, first + HTH_AVG_FAR_FLOATS); i++)
+        for (size_t i = first; i < HTH_MIN(n, first + HTH_AVG_BLOCK_FLOATS); i++)
             squares += (double)mean[i] * mean[i];
         *its = HTH_MAX(HTH_FAR_FADES * *its, HTH_FAR_CHANGES * (float)sqrt(squares));
         sum += squares;
     }
     for (size_t k = 0; k < blocks_of(t); k++) {
-        size_t count = HTH_MIN(n - k * HTH_AVG_FAR_FLOATS, HTH_AVG_FAR_FLOATS);
+        size_t count = HTH_MIN(n - k * HTH_AVG_BLOCK_FLOATS, HTH_AVG_BLOCK_FLOATS);
 
         far[k] = HTH_MAX(far[k], HTH_FAR_CHANGES * (float)sqrt(sum * (double)count / (double)n));
     }

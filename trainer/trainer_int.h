@@ -128,7 +128,7 @@ struct hth_batch {
     bool on;
     float *sum;       /* of gradients times samples; flat */
     uint64_t samples; /* in the sum */
-    /* How far from each HTH_AVG_FAR_FLOATS of the gradient a mean may lie. NULL: anywhere. */
+    /* How far from each HTH_AVG_BLOCK_FLOATS of the gradient a mean may lie. NULL: anywhere. */
     float *far;
     struct hth_work take, step;
     struct hth_blob *taking; /* the mean that is being made */

@@ -12,7 +12,6 @@
 static void peer_lost(void *arg, const struct hth_peer_id *id, enum hth_err err)
 {
     struct reduce_peer *p = arg;
-    (void)err;
     if (p->reducer != NULL)
         hth_reducer_peer_lost(p->reducer, id);
 }
@@ -20,7 +19,6 @@ static void peer_lost(void *arg, const struct hth_peer_id *id, enum hth_err err)
 static void halt(struct hth_env *env, void *arg)
 {
     struct reduce_peer *p = arg;
-    (void)env;
     hth_reducer_free(p->reducer);
     hth_rpc_free(p->rpc);
     p->reducer = NULL;
@@ -33,7 +31,6 @@ static void boot(struct hth_env *env, struct hth_dht *dht, void *arg)
     struct reduce_peer *p = arg;
     struct hth_addr listen = hth_node_addr(p->node, PORT);
     struct hth_rpc_opts opts = p->swarm->rpc_opts;
-    (void)dht;
     p->env = env;
     opts.network = "test";
     opts.listen = &listen;
@@ -148,21 +145,20 @@ static void answer_lie(void *arg, struct hth_rpc_request *req)
     assert_ok(hth_part_open(payload, len, count > 0 ? t->dim[0] : 0, &head));
     for (uint32_t i = 0; i < head.segment_count; i++)
         whole.count += head.segments[i].count;
-    hth_part_clear(&head);
     if (lie->refuses || whole.count == 0) {
         hth_rpc_refuse(req, HTH_E_RANGE, 0, "no");
         return;
     }
     whole.count -= lie->brief;
-    out.dim[0] = whole.bytes = whole.count * width;
-    assert_ok(hth_env_blob_new(p->env, whole.bytes, NULL, &out.blob));
+    out.dim[0] = (uint64_t)whole.count * width;
+    assert_ok(hth_env_blob_new(p->env, out.dim[0], NULL, &out.blob));
     for (uint32_t i = 0; i < whole.count; i++) /* the upper half of a float is a bf16 */
         memcpy(out.blob->data + (size_t)i * width, (const char *)&lie->value + 4 - width, width);
     for (uint32_t i = 0; i < p->swarm->n && lie->weight == 0; i++)
         reply.weight += p->swarm->member[i].weight;
     reply.missing[0] = lie->missing;
     reply.missing_count = lie->missing > 0;
-    reply.segments = &whole;
+    reply.segments[0] = whole;
     reply.segment_count = 1;
     body.payload_len = hth_part_reply_pack(&reply, bytes);
     if (lie->garbage)

@@ -4,6 +4,7 @@
  * nobody lies, and a liar moves the mean by no more than the radius times its share of the weight.
  */
 #include "averaging/reduce_swarm.h"
+#include "support/suite.h"
 
 #include <math.h>
 
@@ -59,11 +60,10 @@ static double off(const struct reduce_peer *p, uint32_t who)
 }
 
 /* Where nobody is far off the bits are those without clipping, whatever the batches' sizes. */
-static void test_the_honest(void **state)
+TEST(the_honest)
 {
     float *plain = hth_new_array(float, COUNT);
 
-    (void)state;
     static const double weights[8] = {1, 2, 40, 3, 5, 7, 1, 2};
 
     for (uint32_t n = 2; n <= 8; n += 3)
@@ -120,11 +120,10 @@ static double bound(double a)
     return a / (1 - a) * 2 * sqrt(2) * 1.02;
 }
 
-static void test_liars(void **state)
+TEST(liars)
 {
     static const enum lie lies[] = {HUGE_VALUES, TURNED, ANOTHER_WEIGHT};
 
-    (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(lies); i++) {
         double share = lies[i] == ANOTHER_WEIGHT ? 2.0 / 6 : 1.0 / 5; /* counts for two of six */
         double open = lied_to(5, 1, lies[i], 0, HTH_QUANT_F32);
@@ -140,11 +139,10 @@ static void test_liars(void **state)
 }
 
 /* What a weight counts for at most doubles with each round, whatever is claimed. */
-static void test_weights_grow_slowly(void **state)
+TEST(weights_grow_slowly)
 {
     struct reduce_swarm s;
 
-    (void)state;
     begin(&s, 16, 5, 2, COUNT);
     for (double counts = 1; counts <= 8; counts *= 2) {
         s.member[4].weight = counts > 1 ? HTH_AVG_WEIGHT_MAX : 1;
@@ -163,11 +161,10 @@ static void test_weights_grow_slowly(void **state)
 }
 
 /* More than half have the very same values: nothing else counts. */
-static void test_all_alike(void **state)
+TEST(all_alike)
 {
     struct reduce_swarm s;
 
-    (void)state;
     begin(&s, 13, 5, 3, COUNT);
     for (uint32_t i = 1; i < 4; i++)
         memcpy(s.peer[i].values->data, s.peer[0].values->data, COUNT * sizeof(float));
@@ -180,12 +177,11 @@ static void test_all_alike(void **state)
 }
 
 /* A majority of liars decides; but what all hold stays finite, as without clipping. */
-static void test_overflow(void **state)
+TEST(overflow)
 {
     static const float says[] = {0, 3.3e38f, -2.5e38f, -2.5e38f, -2.5e38f};
     struct reduce_swarm s;
 
-    (void)state;
     begin(&s, 15, 5, 1.2, COUNT);
     for (uint32_t i = 1; i < 5; i++) {
         s.member[i].bandwidth = 0;
@@ -242,11 +238,10 @@ static double lied_to_by_reducer(uint32_t n, double claim, double clip, double s
 
 /* It decides its share of the vector and nothing else; clipping, which bounds what senders do, does
  * not touch it. What it claims of its line is what its share follows, as far as claims count. */
-static void test_a_reducer_lies(void **state)
+TEST(a_reducer_lies)
 {
     static const double claim[3] = {1, 4, 1e5};
 
-    (void)state;
     for (uint32_t n = 4; n <= 8; n += 4)
         for (int i = 0; i < 3; i++) {
             double part = lied_to_by_reducer(n, claim[i], 0, 0, MANY);
@@ -266,9 +261,8 @@ static void test_a_reducer_lies(void **state)
 
 /* A vector so small that not all have a share is no prize for the highest bid: up to 128 times 64
  * floats for each claims do not count, above nobody is left out. */
-static void test_a_small_vector(void **state)
+TEST(a_small_vector)
 {
-    (void)state;
     for (uint64_t count = 1000; count < 140000; count += count / 8) {
         double part = lied_to_by_reducer(8, 1e5, 0, 2, count);
 
@@ -276,19 +270,4 @@ static void test_a_small_vector(void **state)
         assert_true(part <= 2.0 / 8 + 5e-3);
         assert_true(count < 32768 ? part == 0 : part > 0.12);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_honest),
-        cmocka_unit_test(test_liars),
-        cmocka_unit_test(test_weights_grow_slowly),
-        cmocka_unit_test(test_all_alike),
-        cmocka_unit_test(test_overflow),
-        cmocka_unit_test(test_a_reducer_lies),
-        cmocka_unit_test(test_a_small_vector),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

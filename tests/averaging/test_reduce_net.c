@@ -7,7 +7,7 @@
 #include "averaging/reduce.h"
 #include "core/mem.h"
 #include "net/net.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 #include <pthread.h>
 
@@ -129,13 +129,12 @@ static void close_peer(struct peer *p)
     hth_net_free(p->env);
 }
 
-static void test_rounds(void **state)
+TEST(rounds)
 {
     static const struct {
         enum hth_quant_format format;
         double within;
     } cases[] = {{HTH_QUANT_F32, 2e-6}, {HTH_QUANT_INT8, 0.05}};
-    (void)state;
     for (size_t c = 0; c < HTH_ARRAY_LEN(cases); c++) {
         struct crew crew = {.left = N};
         struct peer *peer = crew.peer;
@@ -163,11 +162,10 @@ static void test_rounds(void **state)
 }
 
 /* A member ends in the middle of a round: its jobs and the others' calls are let go of. */
-static void test_leave(void **state)
+TEST(leave)
 {
     struct peer peer[2];
     struct hth_reduce_member members[N];
-    (void)state;
     memset(peer, 0, sizeof(peer));
     for (uint32_t i = 0; i < 2; i++)
         open_peer(&peer[i], i, HTH_QUANT_INT8, members);
@@ -178,13 +176,4 @@ static void test_leave(void **state)
     close_peer(&peer[0]);
     assert_int_equal(peer[0].rounds, 0);
     close_peer(&peer[1]);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rounds),
-        cmocka_unit_test(test_leave),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

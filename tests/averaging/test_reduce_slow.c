@@ -4,6 +4,7 @@
  * slow ones do not hold up the others, and who is dead is given up as soon as on fast ones.
  */
 #include "averaging/reduce_swarm.h"
+#include "support/suite.h"
 
 #include "core/mem.h"
 
@@ -34,7 +35,7 @@ static void part_from_others(struct reduce_swarm *s, int64_t latency_us)
 }
 
 /* Rounds in which nothing happens but that lines are slow, or long: all have all in them. */
-static void test_all_are_waited_for(void **state)
+TEST(all_are_waited_for)
 {
     static const struct {
         uint32_t n, floats;
@@ -45,7 +46,6 @@ static void test_all_are_waited_for(void **state)
     } cases[] = {{8, 1 << 20, 20, 0, 1, true, false},    {8, 1 << 20, 50, 0, 1, true, false},
                  {4, 200000, 100, 0, 150, false, false}, {4, 200000, 100, 0, 250, false, false},
                  {4, 200000, 100, 0, 150, false, true},  {4, 1 << 18, 10, 0.05, 150, false, false}};
-    (void)state;
     for (size_t k = 0; k < HTH_ARRAY_LEN(cases); k++) {
         struct reduce_swarm s;
         swarm_defaults(&s);
@@ -79,10 +79,9 @@ static void test_all_are_waited_for(void **state)
 
 /* Frozen at any time of a round over lines of 20 Mbit/s: the others end a second later at most, and
  * give up on nobody else. */
-static void test_frozen(void **state)
+TEST(frozen)
 {
     int64_t calm = 0;
-    (void)state;
     for (int k = 0; k < 6; k++) {
         struct reduce_swarm s;
         int64_t at = k == 0 ? 0 : calm * (k - 1) / 4 + 20 * MS;
@@ -111,10 +110,9 @@ static void test_frozen(void **state)
 }
 
 /* Dead before anybody was connected, and nobody else to compare with: a second more, no longer. */
-static void test_dead_before(void **state)
+TEST(dead_before)
 {
     struct reduce_swarm s;
-    (void)state;
     swarm_defaults(&s);
     line_swarm(&s, 80, 2, 100000, 100);
     hth_node_crash(s.peer[VICTIM].node, HTH_CRASH_SILENT);
@@ -187,7 +185,7 @@ static double beside(const struct one_slow *c)
 
 /* A round of 16.8 MB takes 2.4 s where all lines have 100 Mbit/s. A line of a fifth that says so is
  * waited for; one that needs more than five times as long as the others costs them nothing. */
-static void test_one_slow_line(void **state)
+TEST(one_slow_line)
 {
     enum { F = 1 << 22 };
     static const struct one_slow cases[] = {{100, 100, 100, 1, F, false, 2.5, 1 - 1e-9},
@@ -200,19 +198,17 @@ static void test_one_slow_line(void **state)
                                             {100, 1, 1, 1, F, true, 3, 0.87},
                                             {100, 1, 100, 1, F, true, 3, 0.75},
                                             {100, 1, 1e6, 1, F, true, 3, 0.65}};
-    (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++)
         assert_true(beside(&cases[i]) < cases[i].most_s);
 }
 
 /* Neither a line of a thousandth, 100 ms away, nor what its owner says of it slows the others. */
-static void test_claims_slow_nobody(void **state)
+TEST(claims_slow_nobody)
 {
     static const double lines[][2] = {{1000, 1}, {1000, 150}, {1, 1},
                                       {1, 150},  {1, 1000},   {1, 1e6}};
     struct one_slow c = {1000, 0, 1000, 100, 1u << 24, false, 0, 0};
     double calm = beside(&c);
-    (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(lines); i++) {
         c.mbit = lines[i][0];
         c.said = lines[i][1];
@@ -223,15 +219,13 @@ static void test_claims_slow_nobody(void **state)
 
 static void put_off(void *arg, struct hth_rpc_request *req)
 {
-    (void)arg;
     hth_rpc_refuse(req, HTH_E_BUSY, MS, "soon, soon");
 }
 
 /* One sends its parts like the others and puts off whoever sends it any, beside others and alone:
  * that its line moves bytes helps it no more than a slow one. */
-static void test_one_puts_off(void **state)
+TEST(one_puts_off)
 {
-    (void)state;
     for (int alone = 0; alone < 2; alone++) {
         struct reduce_swarm s;
         swarm_defaults(&s);
@@ -253,14 +247,4 @@ static void test_one_puts_off(void **state)
         }
         swarm_free(&s);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_are_waited_for), cmocka_unit_test(test_frozen),
-        cmocka_unit_test(test_dead_before),        cmocka_unit_test(test_one_slow_line),
-        cmocka_unit_test(test_claims_slow_nobody), cmocka_unit_test(test_one_puts_off),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -191,7 +191,6 @@ static struct hth_blob *make_segments(struct hth_segment seg[4], uint32_t *count
         seg[i] = (struct hth_segment){.format = (how & 4) != 0 ? take8() % 8 : HTH_QUANT_F32,
                                       .count = (how & 8) != 0 ? take16() % (FLOATS + 1) : floats};
         seg[i].count = HTH_MIN(seg[i].count, (uint32_t)FLOATS);
-        seg[i].bytes = (uint32_t)hth_quant_bytes(seg[i].format, seg[i].count);
         floats = 0;
         if (seg[i].count == 0)
             *count = i;
@@ -205,7 +204,7 @@ static struct hth_blob *make_segments(struct hth_segment seg[4], uint32_t *count
     for (uint32_t i = 0; i < FLOATS; i++)
         x[i] = fill;
     if (*count == 1 && (how & 16) == 0)
-        (void)!hth_codec_encode(seg, 1, x, take_bit(), blob->data, NULL);
+        (void)!hth_codec_encode(seg, 1, x, blob->data);
     return blob;
 }
 
@@ -245,10 +244,9 @@ static void answer_match(struct peer *foe, struct hth_rpc_request *req)
 
 static void answer_part(struct hth_rpc_request *req)
 {
-    struct hth_segment seg[4];
     uint8_t payload[HTH_PART_BYTES_MAX];
     uint32_t how = take8();
-    struct hth_part_reply reply = {.whole = (how & 4) != 0, .segments = seg};
+    struct hth_part_reply reply = {.whole = (how & 4) != 0};
     struct hth_tensor tensor = {HTH_U8, 1, {0}, NULL, 0};
     struct hth_rpc_body body = {payload, 0, &tensor, 0};
 
@@ -258,7 +256,7 @@ static void answer_part(struct hth_rpc_request *req)
     reply.weight = (how & 16) != 0 ? take_number() : s.weight;
     for (uint32_t i = 0; i < reply.missing_count && (how & 32) != 0; i++)
         reply.weight -= 1;
-    tensor.blob = make_segments(seg, &reply.segment_count);
+    tensor.blob = make_segments(reply.segments, &reply.segment_count);
     if (tensor.blob != NULL)
         tensor.dim[0] = tensor.blob->size;
     body.tensor_count = tensor.blob != NULL;
@@ -345,7 +343,6 @@ static void learn(struct peer *foe, struct hth_rpc_request *req)
             s.floats = 0;
         for (uint32_t i = 0; i < part.segment_count; i++)
             s.floats += part.segments[i].count;
-        hth_part_clear(&part);
         s.part = part;
         s.has_part = true;
     }
@@ -418,10 +415,9 @@ static void say_begin(struct peer *foe)
 
 static void say_part(struct peer *foe)
 {
-    struct hth_segment seg[4];
     uint8_t payload[HTH_PART_BYTES_MAX];
     uint32_t how = take8();
-    struct hth_part_head part = {.group = s.group, .segments = seg};
+    struct hth_part_head part = {.group = s.group};
     struct hth_tensor tensor = {HTH_U8, 1, {0}, NULL, 0};
 
     part.part = (how >> 2) % 8;
@@ -429,7 +425,7 @@ static void say_part(struct peer *foe)
     if ((how & 64) != 0)
         part.group.b[0] ^= (uint8_t)take8();
     if ((how & 128) == 0)
-        tensor.blob = make_segments(seg, &part.segment_count);
+        tensor.blob = make_segments(part.segments, &part.segment_count);
     if (tensor.blob != NULL)
         tensor.dim[0] = tensor.blob->size;
     call(foe, HTH_REDUCE_METHOD,

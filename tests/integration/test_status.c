@@ -78,8 +78,7 @@ static double check_page(const char *addr, bool trains)
     static const char *const of_trainers[] = {
         "gathered",    "steps_shared", "members", "means",    "forks",    "joined",
         "state_bytes", "averaged_ms",  "weight",  "distance", "catch_ups"};
-    static const char *const of_last[] = {"members", "drops", "weight_fraction", "codec_error",
-                                          "match_ms"};
+    static const char *const of_last[] = {"members", "drops", "weight_fraction", "match_ms"};
     json_t *page = page_of(addr);
     const json_t *averaging = json_object_get(page, "averaging");
     const json_t *last = json_object_get(averaging, "last");
@@ -328,8 +327,6 @@ PLACE_TEST(test_trainers_and_a_helper)
     toy_metrics_clear(&m);
     assert_true(largest(&t, "client", "weight_fraction") == 1);
     assert_true(largest(&t, "client", "rounds") >= rounds); /* the same under the same name */
-    double lost = largest(&t, "client", "codec_error");     /* small gradients are no normal fp16 */
-    assert_true(lost > 1e-7 && lost < 0.1);
     place_end(p);
 }
 

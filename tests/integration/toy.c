@@ -221,7 +221,7 @@ static void check_line(struct toy_metrics *m, json_t *object)
         "samples",    "loss",         "accuracy",     "samples_per_s",  "gap_ms",
         "calls",      "calls_failed", "bytes",        "calls_retried",  "rows_lost",
         "rows_mixed", "not_finite",   "experts_live", "staleness_mean", "trainers",
-        "rounds",     "distance",     "codec_error",  "weight_fraction"};
+        "rounds",     "distance",     "weight_fraction"};
     static const char *const eval_keys[] = {"samples", "loss", "accuracy", "bits_per_byte"};
     const char *kind = json_string_value(json_object_get(object, "kind"));
     assert_non_null(kind);

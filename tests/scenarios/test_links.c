@@ -39,6 +39,32 @@ TEST(hybrid_group_matches_dedloc)
     assert_close(seconds[HTH_LINKS_ALLREDUCE] / seconds[HTH_LINKS_ADAPTIVE], 1.917, 0, 0.01);
 }
 
+/* Two set-ups of the paper with equal links, one member alone, and nobody who can send. */
+TEST(formulas_match_dedloc)
+{
+    static const struct {
+        uint32_t n;
+        double bandwidth, want[HTH_LINKS_WAYS];
+    } cases[] = {{8, 1e9, {0.99, 3.96, 0.99}},
+                 {16, 200e6, {5.31, 42.5, 5.31}},
+                 {1, 1e9, {0, 0, 0}},
+                 {3, 0, {INFINITY, INFINITY, INFINITY}}};
+    double b[16], bits = 70.8e6 * 8, seconds[HTH_LINKS_WAYS];
+    (void)state;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
+        for (uint32_t k = 0; k < cases[i].n; k++)
+            b[k] = cases[i].bandwidth;
+        assert_ok(hth_links_times(b, cases[i].n, bits, seconds));
+        for (int way = 0; way < HTH_LINKS_WAYS; way++)
+            assert_true(seconds[way] == cases[i].want[way] ||
+                        fabs(seconds[way] - cases[i].want[way]) < 0.05);
+    }
+    assert_err(HTH_E_RANGE, hth_links_times(b, 3, NAN, seconds));
+    assert_err(HTH_E_RANGE, hth_links_times(b, 3, 0, seconds));
+    b[2] = -1;
+    assert_err(HTH_E_RANGE, hth_links_times(b, 3, bits, seconds));
+}
+
 /* Links of 20 to 100 Mbit/s, on which parts take long and probes wait behind them: no member is
  * abandoned, and each further byte costs as much as the formulas say. */
 TEST(slow_links_match_the_formulas)

@@ -124,18 +124,16 @@ static void answer(void *arg, struct hth_rpc_request *req)
     for (uint32_t i = 0; i < head.segment_count; i++)
         whole.count += head.segments[i].count;
     reply.weight = weight_of(t->opts.share.reducer, &head.group);
-    hth_part_clear(&head);
     if (reply.weight == 0) {
         hth_rpc_refuse(req, HTH_E_BUSY, 20 * HTH_US_PER_MS, NULL);
         return;
     }
-    whole.bytes = whole.count * (uint32_t)sizeof(float);
-    out.dim[0] = whole.bytes;
+    out.dim[0] = whole.count * sizeof(float);
     if (whole.count > 0) {
-        assert_ok(hth_env_blob_new(t->env, whole.bytes, NULL, &out.blob));
+        assert_ok(hth_env_blob_new(t->env, out.dim[0], NULL, &out.blob));
         for (uint32_t i = 0; i < whole.count; i++)
             ((float *)(void *)out.blob->data)[i] = 1000;
-        reply.segments = &whole;
+        reply.segments[0] = whole;
         reply.segment_count = body.tensor_count = 1;
     }
     body.payload_len = hth_part_reply_pack(&reply, bytes);
