@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "collab/collab.h"
-#include "collab/means.h"
+#include "averaging/state.h"
 #include "core/mem.h"
 #include "kernels/params.h"
 #include "scenarios/toy.h"

@@ -20,7 +20,7 @@
 /* Then who says a later step is doubted: no state of one was described; no part of it came. */
 #define UNSHOWN_US (15 * HTH_US_PER_S)
 #define STALLED_US (45 * HTH_US_PER_S)
-#define OTHERS_US  (5 * HTH_US_PER_S) /* then peers at any step are asked for a state */
+#define OTHERS_US  (5 * HTH_US_PER_S) /* then peers at any step are asked, or those near */
 #define HOLDERS    16                 /* that are named to a fetch */
 #define PARTS      4                  /* in flight from each */
 
@@ -142,16 +142,21 @@ static void tried(struct hth_trainer *t, enum hth_err err)
 
 /* ---- fetching -------------------------------------------------------------------------------- */
 
-static void on_fetched(void *arg, const struct hth_state_result *r)
+static void on_fetched(void *arg, enum hth_err err, const struct hth_state_result *r)
 {
     struct hth_trainer *t = arg;
     struct hth_newcomer *n = &t->newcomer;
-    enum hth_err err = hth_run_state_open(t, r->meta, r->meta_len, n);
 
+    if (err != HTH_OK) { /* others are asked */
+        hth_state_fetch_free(n->fetch);
+        n->fetch = NULL;
+        n->asks_all = !n->asks_all;
+        return;
+    }
+    err = hth_run_state_open(t, r->meta, r->meta_len, n);
     if (err == HTH_OK && n->updates != r->step)
         err = HTH_E_RANGE;
-
-    n->said_by = *r->said_by;
+    n->said_by = r->said_by;
     t->stats.share.state_bytes += r->bytes;
     t->stats.share.state_us = r->took_us;
     if (err == HTH_OK)
@@ -219,6 +224,7 @@ static void fetch(struct hth_trainer *t)
                                      .holders = holders,
                                      .judge = judge,
                                      .parts_in_flight = PARTS,
+                                     .patience_us = OTHERS_US,
                                      .budget = t->opts.budget,
                                      .on_done = on_fetched,
                                      .arg = t};
@@ -229,7 +235,6 @@ static void fetch(struct hth_trainer *t)
     }
     n->boot = HTH_BOOT_FETCH;
     n->parts_done = 0;
-    n->fetch_us = hth_now_us(t->env);
     o.holders_count = pick_holders(t, holders);
     n->news = o.holders_count > 0 ? ""
               : hth_roster_self(t->opts.share.roster)->addr.family == 0
@@ -237,18 +242,11 @@ static void fetch(struct hth_trainer *t)
                     "must be reachable"
                   : "no trainer that has a state can be dialled: until a client has dialled this "
                     "one";
-    if (o.holders_count > 0 &&
-        hth_state_fetch_new(t->env, t->opts.rpc, &o, &n->fetch) != HTH_OK)
-        n->fetch = NULL;
+    if (o.holders_count == 0)
+        n->asks_all = !n->asks_all;
+    else if (hth_state_fetch_new(t->env, t->opts.rpc, &o, &n->fetch) != HTH_OK)
+        n->news = "no memory for a state";
     hth_timer_set(t->env, n->timer, POLL_US);
-}
-
-/* No holder is left that may show one, or they are silent: others are asked. */
-static bool is_in_vain(const struct hth_trainer *t, const struct hth_state_progress *p)
-{
-    int64_t us = hth_now_us(t->env) - t->newcomer.fetch_us;
-
-    return p->left == 0 || (p->step == 0 && us >= OTHERS_US);
 }
 
 /* ---- looking --------------------------------------------------------------------------------- */
@@ -311,19 +309,18 @@ static void look(struct hth_trainer *t)
         ready(t);
 }
 
-static void doubt_the_unshown(struct hth_trainer *t, const struct hth_state_progress *p)
+static void doubt_the_unshown(struct hth_trainer *t)
 {
     struct hth_newcomer *n = &t->newcomer;
-    int64_t still_us;
+    struct hth_state_progress p = {.step = 0};
 
-    if (p->parts_done > n->parts_done)
+    if (n->fetch != NULL)
+        hth_state_fetch_progress(n->fetch, &p);
+    if (p.parts_done > n->parts_done)
         n->moved_us = hth_now_us(t->env);
-    n->parts_done = p->parts_done;
-    still_us = hth_now_us(t->env) - n->moved_us;
-    if (p->step == 0 && still_us >= UNSHOWN_US)
-        doubt_who_is_followed(t, "nobody shows it");
-    if (p->step != 0 && still_us >= STALLED_US)
-        doubt_who_is_followed(t, "nothing of it comes");
+    n->parts_done = p.parts_done;
+    if (hth_now_us(t->env) - n->moved_us >= (p.step == 0 ? UNSHOWN_US : STALLED_US))
+        doubt_who_is_followed(t, p.step == 0 ? "nobody shows it" : "nothing of it comes");
 }
 
 /* While the run lives, its state is waited for; when all of it has died, there is no run. */
@@ -333,17 +330,9 @@ static void wait_for_state(struct hth_trainer *t)
     int64_t now = hth_now_us(t->env);
     uint64_t step;
 
-    struct hth_state_progress progress = {.left = 0};
-
-    if (n->fetch != NULL)
-        hth_state_fetch_progress(n->fetch, &progress);
-    doubt_the_unshown(t, &progress);
-    if (is_in_vain(t, &progress)) {
-        hth_state_fetch_free(n->fetch);
-        n->fetch = NULL;
-        n->asks_all = !n->asks_all;
+    doubt_the_unshown(t);
+    if (n->fetch == NULL)
         fetch(t);
-    }
     hth_timer_set(t->env, n->timer, POLL_US);
     if (others(t, &step) > 0 && step > t->stats.updates) {
         n->alone_since_us = 0;

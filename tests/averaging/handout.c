@@ -133,27 +133,21 @@ void tear_down(struct handout *f)
 
 /* ---- fetching -------------------------------------------------------------------------------- */
 
-static void on_done(void *arg, const struct hth_state_result *r)
+static void on_done(void *arg, enum hth_err err, const struct hth_state_result *r)
 {
     struct handout *f = arg;
 
     assert_false(f->done);
     f->done = true;
-    f->result = *r;
-    f->said_by = *r->said_by;
-    assert_true(r->meta_len <= sizeof(f->meta));
-    memcpy(f->meta, r->meta, r->meta_len);
-    f->values = hth_blob_ref(r->values);
+    f->err = err;
+    if (err == HTH_OK) {
+        f->result = *r;
+        assert_true(r->meta_len <= sizeof(f->meta));
+        memcpy(f->meta, r->meta, r->meta_len);
+        f->values = hth_blob_ref(r->values);
+    }
     hth_state_fetch_free(f->fetch);
     f->fetch = NULL;
-}
-
-static void on_news(void *arg, const char *text)
-{
-    struct handout *f = arg;
-
-    f->news++;
-    snprintf(f->last_news, sizeof(f->last_news), "%s", text);
 }
 
 struct hth_state_fetch_opts fetch_opts(struct handout *f)
@@ -161,8 +155,8 @@ struct hth_state_fetch_opts fetch_opts(struct handout *f)
     return (struct hth_state_fetch_opts){.schema = SCHEMA,
                                          .bytes = BYTES,
                                          .parts_in_flight = 4,
+                                         .patience_us = 20 * S,
                                          .on_done = on_done,
-                                         .on_news = on_news,
                                          .arg = f};
 }
 
@@ -189,6 +183,7 @@ static bool is_done(void *arg)
 void finish(struct handout *f, int64_t within_us)
 {
     assert_true(hth_world_run_until_true(f->world, is_done, f, within_us));
+    assert_ok(f->err);
 }
 
 bool part_way(void *arg)

@@ -17,7 +17,7 @@
 #define S         HTH_US_PER_S
 #define MS        HTH_US_PER_MS
 #define PORT      7000
-#define BYTES     (300 * 1024 + 100) /* 76 parts, the last one short */
+#define BYTES     (75 * HTH_STATE_PART_BYTES_MIN + 100) /* 76 parts, the last one short */
 #define PEERS_MAX 80
 #define SCHEMA    99
 
@@ -45,13 +45,11 @@ struct handout {
     struct handout_peer *newcomer;
     struct hth_state_fetch *fetch;
     bool done;
+    enum hth_err err;
     struct hth_state_result result;
-    struct hth_state_peers said_by; /* its */
     struct hth_rpc_target holders[PEERS_MAX];
     struct hth_blob *values;
     uint8_t meta[HTH_STATE_META_MAX];
-    uint32_t news;
-    char last_news[200];
 };
 
 void setup_world(struct handout *f, uint64_t seed, bool ghost);
@@ -70,6 +68,7 @@ struct hth_rpc_target target_of(const struct handout_peer *p);
 struct hth_state_fetch_opts fetch_opts(struct handout *f);
 /* Adds the newcomer and begins: all donors are its holders. */
 void start(struct handout *f, struct hth_state_fetch_opts *o);
+/* It ends well in that time. */
 void finish(struct handout *f, int64_t within_us);
 /* A third of the parts are there. */
 bool part_way(void *fixture);

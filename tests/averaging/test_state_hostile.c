@@ -32,9 +32,9 @@ static void on_answer(void *arg, const struct hth_rpc_result *result)
     if (r->has_root && result->err != HTH_OK)
         r->has_root = false;
     else if (!r->has_root && result->err == HTH_OK) {
-        assert_ok(
-            hth_state_desc_open(result->payload, result->payload_len, hth_sim_crypto(), &desc));
-        r->root = desc.root;
+        assert_ok(hth_state_desc_open(result->payload, result->payload_len, SCHEMA, &desc));
+        hth_state_desc_seal(&desc, hth_sim_crypto());
+        r->root = desc.name;
         r->has_root = r->kind == HOLDS;
         hth_state_desc_clear(&desc);
     }
@@ -44,10 +44,13 @@ static void on_answer(void *arg, const struct hth_rpc_result *result)
 static void ask(struct rogue *r)
 {
     const struct hth_rpc_target target = target_of(r->victim);
-    uint64_t step_min = r->kind == FAR_AHEAD   ? UINT64_MAX
-                        : r->kind == EACH_STEP ? r->victim->step
-                                               : 0;
-    uint8_t payload[HTH_STATE_REQUEST_MAX];
+    const struct hth_state_ask ask = {.schema = SCHEMA,
+                                      .named = r->has_root,
+                                      .name = r->root,
+                                      .step_min = r->kind == FAR_AHEAD   ? UINT64_MAX
+                                                  : r->kind == EACH_STEP ? r->victim->step
+                                                                         : 0};
+    uint8_t payload[HTH_STATE_ASK_MAX];
     struct hth_rpc_call_opts call = {.timeout_us = 5 * S};
 
     if (r->ends)
@@ -55,8 +58,7 @@ static void ask(struct rogue *r)
     r->asked++;
     call.method = r->has_root ? HTH_STATE_METHOD_PART : HTH_STATE_METHOD_DESCRIBE;
     call.body.payload = payload;
-    call.body.payload_len = r->has_root ? hth_state_part_pack(&r->root, 0, payload)
-                                        : hth_state_describe_pack(SCHEMA, step_min, payload);
+    call.body.payload_len = hth_state_ask_pack(&ask, payload);
     assert_ok(hth_rpc_call(r->peer->rpc, &target, &call, on_answer, r, NULL));
 }
 

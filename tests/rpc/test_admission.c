@@ -9,7 +9,6 @@
 #include "averaging/match.h"
 #include "averaging/reduce.h"
 #include "averaging/state.h"
-#include "collab/means.h"
 #include "collab/roll_msg.h"
 #include "collab/row_msg.h"
 #include "experts/server.h"
@@ -291,7 +290,6 @@ static void each_method_has_its_roles(void **state)
     assert_int_equal(hth_rpc_rights(HTH_ROLL_METHOD_READY), reduces);
     assert_int_equal(hth_rpc_rights(HTH_ROLL_METHOD_CALL), reduces);
     assert_int_equal(hth_rpc_rights(HTH_ROLL_METHOD_LINKS), reduces);
-    assert_int_equal(hth_rpc_rights(HTH_MEAN_METHOD), reduces);
     assert_int_equal(hth_rpc_rights(HTH_ROW_METHOD), reduces);
 }
 
