@@ -29,7 +29,7 @@
 #define HEDGE_US     (1 * HTH_US_PER_S)    /* for an answer, before others are asked, too */
 #define DONORS       4                     /* asked at once; silent ones do not count, ... */
 #define ASKED_MAX    16                    /* ... up to so many */
-#define PART_US      (2 * HTH_US_PER_S)    /* for a part, and as slow as: */
+#define PART_US      (500 * HTH_US_PER_MS) /* for a part, and as slow as: */
 #define PART_RATE    1e6                   /* bytes a second, with all that is in flight */
 #define WINDOW       2                     /* parts in flight of a donor, and one more for each */
 #define LATE_US      (250 * HTH_US_PER_MS) /* for a part while another donor has nothing to do */
