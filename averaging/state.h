@@ -166,8 +166,6 @@ void hth_state_fetch_free(struct hth_state_fetch *fetch);
 struct hth_state_progress {
     uint64_t step; /* of the state being fetched; 0 before one was found */
     uint32_t parts, parts_done;
-    uint32_t donors; /* of its root, alive */
-    uint64_t bytes;
     const char *news; /* what is being waited for, for people; also in the log; never NULL */
 };
 void hth_state_fetch_progress(const struct hth_state_fetch *fetch, struct hth_state_progress *out);

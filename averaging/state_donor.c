@@ -165,7 +165,8 @@ static void forget_mean(struct hth_state_donor *d, uint32_t at)
  * room for it. */
 static void draw_last(struct hth_state_donor *d)
 {
-    while (d->means > 0 && d->opts.budget != NULL && !d->mean[d->means - 1]->drawn) {
+    while (d->means > 0 && d->opts.budget != NULL && !d->mean[d->means - 1]->drawn &&
+           !hth_blob_is_drawn(d->mean[d->means - 1]->values)) {
         struct handed *last = d->mean[d->means - 1];
 
         last->drawn = hth_budget_take(d->opts.budget, last->values->size) == HTH_OK;

@@ -27,8 +27,7 @@
 #define AGAIN_MAX_US (5 * HTH_US_PER_S)    /* that a donor may ask for before it is asked again */
 #define DESCRIBE_US  (10 * HTH_US_PER_S)   /* a snapshot has to be made */
 #define HEDGE_US     (1 * HTH_US_PER_S)    /* for an answer, before others are asked, too */
-#define DONORS       4                     /* asked at once; silent ones do not count, ... */
-#define ASKED_MAX    16                    /* ... up to so many */
+#define DONORS       4                     /* asked at once; silent ones do not count */
 #define PART_US      (500 * HTH_US_PER_MS) /* for a part, and as slow as: */
 #define PART_RATE    1e6                   /* bytes a second, with all that is in flight */
 #define WINDOW       2                     /* parts in flight of a donor, and one more for each */
@@ -273,20 +272,18 @@ static void ask_to_describe(struct holder *h)
         put_off(h, INT64_MAX, hth_err_text(err));
 }
 
-/* Those that do not answer soon do not count, up to a bound. */
+/* Those that do not answer soon do not count. */
 static bool are_enough_asked(const struct hth_state_fetch *f)
 {
     int64_t since_us = hth_now_us(f->env) - HEDGE_US;
-    uint32_t asked = 0, soon = 0;
+    uint32_t n = 0;
 
     for (uint32_t i = 0; i < f->holders; i++) {
         const struct holder *h = &f->holder[i];
-        bool described = h->desc.hashes != NULL;
 
-        asked += described || h->describing != NULL;
-        soon += described || (h->describing != NULL && h->asked_us > since_us);
+        n += h->desc.hashes != NULL || (h->describing != NULL && h->asked_us > since_us);
     }
-    return soon >= DONORS || asked >= ASKED_MAX;
+    return n >= DONORS;
 }
 
 static void ask_around(struct hth_state_fetch *f)
@@ -712,7 +709,5 @@ void hth_state_fetch_progress(const struct hth_state_fetch *f, struct hth_state_
     *out = (struct hth_state_progress){.step = f->desc.step,
                                        .parts = f->desc.parts,
                                        .parts_done = f->done,
-                                       .donors = donors_of(f, &f->desc),
-                                       .bytes = f->result.bytes,
                                        .news = f->news};
 }

@@ -8,7 +8,6 @@
  */
 #include "collab/arrive.h"
 
-#include "core/budget.h"
 #include "core/mem.h"
 #include "rpc/rpc.h"
 
@@ -17,7 +16,7 @@
 /* A donor makes a new snapshot rather than give one that is so many steps older than the wanted
  * head: the means since have to last until the state has come. */
 #define STATE_STEPS 8
-#define PARTS       8                   /* in flight of each donor */
+#define PARTS       4                   /* in flight of each donor */
 #define STALL_US    (20 * HTH_US_PER_S) /* without progress, */
 #define REFUSED_US  HTH_US_PER_S        /* ... after a state of no use */
 
@@ -53,7 +52,6 @@ struct hth_arrive {
     uint32_t left;
     bool stepping;             /* on path[left - 1] */
     struct ahead ahead[AHEAD]; /* of path[i]: i modulo AHEAD */
-    uint32_t drawn;            /* means that were taken from the budget */
     uint32_t gone;             /* a link whose mean nobody keeps any more */
 
     struct hth_state_fetch *state;
@@ -110,22 +108,6 @@ static bool is_there(const struct hth_arrive *a, uint32_t link)
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-/* Means in use. */
-static uint32_t in_use(const struct hth_arrive *a)
-{
-    uint32_t n = a->stepping ? 1 : 0;
-    for (uint32_t i = 0; i < AHEAD; i++)
-        n += a->ahead[i].fetch != NULL || a->ahead[i].mean != NULL;
-    return n;
-}
-
-/* Gives back what was drawn for means that are gone. */
-static void give_back(struct hth_arrive *a)
-{
-    for (uint32_t needed = in_use(a); a->drawn > needed; a->drawn--)
-        hth_budget_give(a->opts.budget, a->opts.values * sizeof(float));
-}
-
 static void drop_means(struct hth_arrive *a)
 {
     for (uint32_t i = 0; i < AHEAD; i++) {
@@ -134,7 +116,6 @@ static void drop_means(struct hth_arrive *a)
         hth_blob_unref(a->ahead[i].hashes);
         a->ahead[i] = (struct ahead){.arrive = a};
     }
-    give_back(a);
 }
 
 static void drop_state(struct hth_arrive *a)
@@ -225,13 +206,13 @@ static enum hth_err fetch(struct hth_arrive *a, struct hth_state_fetch_opts *o,
                           struct hth_state_fetch **out)
 {
     struct hth_rpc_target holder[HTH_ROLL_LINE_MAX];
-    give_back(a);
     if (a->holders.count == 0)
         return HTH_E_NOT_FOUND;
     for (uint32_t i = 0; i < a->holders.count; i++)
         holder[i] = (struct hth_rpc_target){a->holders.peer[i].id, a->holders.peer[i].addr};
     o->schema = a->opts.schema;
     o->parts_in_flight = PARTS;
+    o->budget = a->opts.budget;
     o->patience_us = a->refused ? REFUSED_US : STALL_US;
     o->holders = holder;
     o->holders_count = a->holders.count;
@@ -243,7 +224,6 @@ static enum hth_err fetch_state(struct hth_arrive *a)
     struct hth_state_fetch_opts o = {.bytes = a->opts.state_bytes,
                                      .step_min = oldest_state(a),
                                      .judge = judge_state,
-                                     .budget = a->opts.budget,
                                      .on_done = on_state,
                                      .arg = a};
     return fetch(a, &o, &a->state);
@@ -278,16 +258,11 @@ static enum hth_err fetch_mean(struct hth_arrive *a, uint32_t i)
                                      .digest = &hth_chain_at(a->chain, a->path[i])->mean,
                                      .on_done = on_mean,
                                      .arg = ahead_of(a, i)};
-    give_back(a);
-    if (a->opts.budget != NULL) {
-        HTH_TRY(hth_budget_take(a->opts.budget, o.bytes));
-        a->drawn++;
-    }
     return fetch(a, &o, &ahead_of(a, i)->fetch);
 }
 
-/* Fetches those that come next. A lack of memory is an error only where no mean is in use that will
- * make room. */
+/* Fetches those that come next. A lack of memory is an error only where no mean before it will make
+ * room. */
 static enum hth_err fetch_ahead(struct hth_arrive *a)
 {
     uint32_t left = a->left - a->stepping;
@@ -297,7 +272,7 @@ static enum hth_err fetch_ahead(struct hth_arrive *a)
             continue;
         enum hth_err err = fetch_mean(a, i);
         if (err != HTH_OK)
-            return in_use(a) > 0 ? HTH_OK : err;
+            return i + 1 < a->left ? HTH_OK : err;
     }
     return HTH_OK;
 }

@@ -20,7 +20,7 @@
 /* Then who says a later step is doubted: no state of one was described; no part of it came. */
 #define UNSHOWN_US (15 * HTH_US_PER_S)
 #define STALLED_US (45 * HTH_US_PER_S)
-#define OTHERS_US  (5 * HTH_US_PER_S) /* then peers at any step are asked, or those near */
+#define OTHERS_US  (5 * HTH_US_PER_S) /* then others are asked for a state */
 #define HOLDERS    16                 /* that are named to a fetch */
 #define PARTS      4                  /* in flight from each */
 
@@ -150,7 +150,6 @@ static void on_fetched(void *arg, enum hth_err err, const struct hth_state_resul
     if (err != HTH_OK) { /* others are asked */
         hth_state_fetch_free(n->fetch);
         n->fetch = NULL;
-        n->asks_all = !n->asks_all;
         return;
     }
     err = hth_run_state_open(t, r->meta, r->meta_len, n);
@@ -185,26 +184,21 @@ static enum hth_err judge(void *arg, const struct hth_rpc_target *donor, const u
                                                                               : HTH_E_RANGE;
 }
 
-/* Those who can be asked: they can be dialled, or have dialled us. At first of those at about the
- * step that was reached; who says another step and can't show it does not keep them from being
- * asked, nor they him. */
+/* Some of those who can be asked: they can be dialled, or have dialled us. Drawn anew each time, so
+ * that those who say a later step and can't show it do not keep the others from being asked. */
 static uint32_t pick_holders(const struct hth_trainer *t, struct hth_rpc_target *out)
 {
     const struct hth_roster *r = t->opts.share.roster;
     const struct hth_roster_peer *p;
     struct hth_rpc_peer_info info;
     struct hth_rng rng = hth_rng_split(&t->env->rng, "holders", (uint64_t)hth_now_us(t->env));
-    uint64_t reached;
     uint32_t n = 0, seen = 0;
 
-    (void)others(t, &reached);
     for (uint32_t i = 0; (p = hth_roster_at(r, i)) != NULL; i++) {
-        bool is_near = p->note.step + HTH_MAX(reached / 64, UINT64_C(1)) >= reached &&
-                       p->note.step <= reached + near(reached);
         bool reaches = p->note.addr.family != 0 ||
                        (hth_rpc_peer_info(t->opts.rpc, &p->id, &info) == HTH_OK && info.connected);
 
-        if (!is_followed(t, p) || !reaches || (!t->newcomer.asks_all && !is_near))
+        if (!is_followed(t, p) || !reaches)
             continue;
         uint64_t at = n < HOLDERS ? n : hth_rng_below(&rng, ++seen + HOLDERS);
         if (at < HOLDERS)
@@ -242,9 +236,8 @@ static void fetch(struct hth_trainer *t)
                     "must be reachable"
                   : "no trainer that has a state can be dialled: until a client has dialled this "
                     "one";
-    if (o.holders_count == 0)
-        n->asks_all = !n->asks_all;
-    else if (hth_state_fetch_new(t->env, t->opts.rpc, &o, &n->fetch) != HTH_OK)
+    if (o.holders_count > 0 &&
+        hth_state_fetch_new(t->env, t->opts.rpc, &o, &n->fetch) != HTH_OK)
         n->news = "no memory for a state";
     hth_timer_set(t->env, n->timer, POLL_US);
 }

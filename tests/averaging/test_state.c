@@ -4,15 +4,15 @@
  * go on to another step; and what the messages may say.
  */
 #include "averaging/handout.h"
+#include "support/suite.h"
 
-static void test_from_several(void **state)
+TEST(parts_come_from_several)
 {
     struct handout f;
     struct hth_state_fetch_opts o;
     struct hth_state_donor_stats s;
     uint64_t parts = 0;
 
-    (void)state;
     setup_world(&f, 1, false);
     for (int i = 0; i < 4; i++)
         add(&f, 12, 5, false);
@@ -33,14 +33,13 @@ static void test_from_several(void **state)
 }
 
 /* The highest step; of one step the root that more have, and only from them. */
-static void test_which_is_taken(void **state)
+TEST(highest_step_then_most_donors_win)
 {
     static const struct {
         uint64_t step[3];
         uint32_t seed[3], taken, donors;
     } cases[] = {{{9, 11, 10}, {5, 5, 5}, 1, 1}, {{12, 12, 12}, {5, 6, 6}, 1, 2}};
 
-    (void)state;
     for (size_t c = 0; c < HTH_ARRAY_LEN(cases); c++) {
         struct handout f;
         struct hth_state_fetch_opts o;
@@ -76,11 +75,10 @@ static enum hth_err judge(void *arg, const struct hth_rpc_target *donor, const u
 
 /* A holder whose state the owner puts off is asked again; one that it refuses is left out. Where
  * there are only states of which it can't tell, that ends the fetch. */
-static void test_the_owner_judges(void **state)
+TEST(owner_judges_states)
 {
     static const enum hth_err cases[] = {HTH_E_AGAIN, HTH_E_STALE, HTH_E_MALFORMED};
 
-    (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
         struct handout f;
         struct hth_state_fetch_opts o;
@@ -114,13 +112,12 @@ static void test_the_owner_judges(void **state)
 
 /* A state of other tensors, another size or too old a step is refused, and one that a donor says it
  * has not reached; a donor that has none now is asked again, and a silent one is not waited for. */
-static void test_who_has_none(void **state)
+TEST(holders_without_a_state)
 {
     enum { SIZE, OLD, AHEAD, DECLINES, SILENT, CASES };
     static const enum hth_err want[] = {HTH_E_NOT_FOUND, HTH_E_NOT_FOUND, HTH_E_NOT_FOUND};
     struct hth_state_progress progress;
 
-    (void)state;
     for (int c = 0; c < CASES; c++) {
         struct handout f;
         struct hth_state_fetch_opts o;
@@ -173,11 +170,10 @@ static void reach_for(struct handout *f, struct handout_peer *client, int64_t us
 
 /* Anybody can say that it needs a state: one is dialled at a time, and all have their turn. Of many
  * clients, who need not dial, each dials less often. */
-static void test_dials_are_bounded(void **state)
+TEST(dials_are_bounded)
 {
     enum { MANY = 24, IDLE = 3 * HTH_STATE_REACH };
 
-    (void)state;
     for (uint32_t idle = 0; idle <= IDLE; idle += IDLE) {
         struct handout f;
         struct handout_peer *client;
@@ -226,9 +222,8 @@ static void begin_part_way(struct handout *f)
 }
 
 /* One of three fails: what was in flight to it comes from the others, and nothing else again. */
-static void test_a_donor_fails(void **state)
+TEST(one_of_three_donors_fails)
 {
-    (void)state;
     for (enum how how = KILLED; how <= BLACK_HOLE; how++) {
         struct handout f;
         int64_t failed_us;
@@ -250,9 +245,8 @@ static void test_a_donor_fails(void **state)
 
 /* The only donor of its root fails: the next best state is fetched from the start; or, when it is
  * back with the same root, only the missing parts are. */
-static void test_last_donor_fails(void **state)
+TEST(last_donor_fails)
 {
-    (void)state;
     for (int back = 0; back < 2; back++) {
         struct handout f;
 
@@ -297,9 +291,8 @@ static void spoil(void *arg, struct hth_rpc_request *req)
 }
 
 /* Beside two others, and alone: it is left alone in between. */
-static void test_liar(void **state)
+TEST(liars_are_left_out)
 {
-    (void)state;
     for (uint32_t honest = 0; honest <= 2; honest += 2) {
         struct handout f;
         struct hth_state_fetch_opts o;
@@ -324,13 +317,12 @@ static void test_liar(void **state)
 
 /* A donor goes on to the next step while it is fetched from: the snapshot stays. Later the new one
  * is given. */
-static void test_snapshot_stays_while_fetched(void **state)
+TEST(snapshot_stays_while_fetched)
 {
     struct handout f;
     struct hth_state_fetch_opts o;
     struct hth_blob *first;
 
-    (void)state;
     setup_world(&f, 24, false);
     add(&f, 12, 5, false);
     begin_part_way(&f);
@@ -350,13 +342,12 @@ static void test_snapshot_stays_while_fetched(void **state)
 }
 
 /* A part takes longer than a whole line has for one; many are in flight. */
-static void test_a_slow_line_of_its_own(void **state)
+TEST(slow_line_of_its_own)
 {
     struct hth_device slow = HTH_DEVICE_INIT;
     struct handout f;
     struct hth_state_fetch_opts o;
 
-    (void)state;
     setup_world(&f, 42, false);
     for (int i = 0; i < 4; i++)
         add(&f, 12, 5, false);
@@ -407,12 +398,11 @@ static enum hth_err ask(struct handout *f, uint16_t method, const struct hth_sta
     return call(f, method, p, hth_state_ask_pack(a, p));
 }
 
-static void test_bad_requests(void **state)
+TEST(bad_requests_are_refused)
 {
     struct handout f;
     struct hth_state_ask part = {.schema = SCHEMA, .named = true};
 
-    (void)state;
     setup_world(&f, 32, false);
     add(&f, 12, 5, false);
     f.newcomer = add(&f, 0, 0, true);
@@ -437,7 +427,7 @@ static void test_bad_requests(void **state)
     tear_down(&f);
 }
 
-static void test_waiters_are_bounded(void **state)
+TEST(waiters_are_bounded)
 {
     struct handout f;
     const struct hth_state_ask state_ask = {.schema = SCHEMA};
@@ -445,7 +435,6 @@ static void test_waiters_are_bounded(void **state)
     enum hth_err err[HTH_STATE_WAITERS_MAX + 2];
     struct hth_rpc_call_opts o = {.method = HTH_STATE_METHOD_DESCRIBE, .timeout_us = 60 * S};
 
-    (void)state;
     setup_world(&f, 33, false);
     add(&f, 12, 5, false)->silent = true;
     o.body.payload = p;
@@ -472,13 +461,12 @@ static void test_waiters_are_bounded(void **state)
     tear_down(&f);
 }
 
-static void test_options(void **state)
+TEST(options_are_checked)
 {
     struct handout f;
     struct hth_state_fetch_opts good, o;
     struct hth_state_fetch *none;
 
-    (void)state;
     setup_world(&f, 36, false);
     add(&f, 12, 5, false);
     good = fetch_opts(&f);
@@ -501,12 +489,11 @@ static void test_options(void **state)
     tear_down(&f);
 }
 
-static void test_ghosts(void **state)
+TEST(ghosts_are_fetched)
 {
     struct handout f;
     struct hth_state_fetch_opts o;
 
-    (void)state;
     setup_world(&f, 34, true);
     for (int i = 0; i < 3; i++)
         add(&f, 12, 5, false);
@@ -554,13 +541,12 @@ static void on_probe(void *arg)
 }
 
 /* A state of 1 GiB takes the only worker 0.3 s; who averages meanwhile does not wait for that. */
-static void test_averages_go_on(void **state)
+TEST(averages_go_on)
 {
     struct handout f;
     struct probe probe = {.waits = false};
     struct handout_peer *donor;
 
-    (void)state;
     setup_world(&f, 37, true);
     donor = add(&f, 12, 5, false);
     hth_blob_unref(donor->values);
@@ -576,12 +562,11 @@ static void test_averages_go_on(void **state)
 }
 
 /* Freed at any moment, with jobs and calls under way. */
-static void test_freed_at_any_moment(void **state)
+TEST(freed_at_any_moment)
 {
     struct handout f;
     struct hth_state_fetch_opts o;
 
-    (void)state;
     for (int64_t ms = 1; ms < 900; ms += 53) {
         setup_world(&f, 35, false);
         add(&f, 12, 5, false);
@@ -597,7 +582,7 @@ static void test_freed_at_any_moment(void **state)
 
 /* ---- messages -------------------------------------------------------------------------------- */
 
-static void test_descriptions(void **state)
+TEST(descriptions_are_sealed)
 {
     const struct hth_crypto *c = hth_sim_crypto();
     const uint64_t part = HTH_STATE_PART_BYTES_MIN;
@@ -606,7 +591,6 @@ static void test_descriptions(void **state)
     uint8_t *bytes;
     size_t len;
 
-    (void)state;
     assert_int_equal(hth_state_part_bytes(1), part);
     assert_int_equal(hth_state_part_bytes(256 * part + 1), 2 * part);
     assert_int_equal(hth_state_part_bytes(HTH_STATE_BYTES_MAX), HTH_STATE_PART_BYTES_MAX);
@@ -647,12 +631,11 @@ static enum hth_err reopen(const struct hth_state_desc *d)
     return err;
 }
 
-static void test_limits_of_descriptions(void **state)
+TEST(descriptions_are_bounded)
 {
     const uint64_t most = HTH_STATE_BYTES_MAX;
     struct hth_state_desc d, bad;
 
-    (void)state;
     assert_err(HTH_E_RANGE, hth_state_desc_init(&d, 1, 2, NULL, 0, 0, NULL));
     assert_err(HTH_E_TOO_LARGE, hth_state_desc_init(&d, 1, 2, NULL, 0, most + 1, NULL));
     assert_err(HTH_E_TOO_LARGE,
@@ -673,30 +656,4 @@ static void test_limits_of_descriptions(void **state)
     REFUSED(HTH_E_MALFORMED, bytes, HTH_STATE_PART_BYTES_MIN);
 #undef REFUSED
     hth_state_desc_clear(&d);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_from_several),
-        cmocka_unit_test(test_which_is_taken),
-        cmocka_unit_test(test_the_owner_judges),
-        cmocka_unit_test(test_who_has_none),
-        cmocka_unit_test(test_dials_are_bounded),
-        cmocka_unit_test(test_a_donor_fails),
-        cmocka_unit_test(test_last_donor_fails),
-        cmocka_unit_test(test_liar),
-        cmocka_unit_test(test_snapshot_stays_while_fetched),
-        cmocka_unit_test(test_a_slow_line_of_its_own),
-        cmocka_unit_test(test_bad_requests),
-        cmocka_unit_test(test_waiters_are_bounded),
-        cmocka_unit_test(test_options),
-        cmocka_unit_test(test_ghosts),
-        cmocka_unit_test(test_averages_go_on),
-        cmocka_unit_test(test_freed_at_any_moment),
-        cmocka_unit_test(test_descriptions),
-        cmocka_unit_test(test_limits_of_descriptions),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

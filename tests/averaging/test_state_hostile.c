@@ -4,6 +4,7 @@
  * newcomer from the run's state for long.
  */
 #include "averaging/handout.h"
+#include "support/suite.h"
 
 #define STEP_US (50 * MS) /* of the donor */
 
@@ -121,16 +122,14 @@ static void check_fetch_beside(enum rogue_kind kind, bool trains)
     tear_down(&f);
 }
 
-static void test_who_asks_for_a_step_that_nobody_has(void **state)
+TEST(requests_for_a_step_that_nobody_has)
 {
-    (void)state;
     check_fetch_beside(FAR_AHEAD, false);
     check_fetch_beside(FAR_AHEAD, true);
 }
 
-static void test_who_asks_for_every_step(void **state)
+TEST(requests_for_every_step)
 {
-    (void)state;
     check_fetch_beside(EACH_STEP, true);
 }
 
@@ -164,9 +163,8 @@ static void check_last_step_beside(uint32_t rogues, int64_t within_us)
     tear_down(&f);
 }
 
-static void test_who_keeps_snapshots(void **state)
+TEST(snapshots_kept_by_rogues)
 {
-    (void)state;
     check_last_step_beside(0, 2 * S);
     check_last_step_beside(1, 8 * S);
     check_last_step_beside(3, 8 * S);
@@ -185,13 +183,12 @@ static void want_from_budget(void *arg)
 }
 
 /* Nobody who holds on to what it asked for holds the owner's copy of everything. */
-static void test_owners_copy_goes_back(void **state)
+TEST(owners_copy_goes_back)
 {
     struct handout f;
     struct rogue rogue[1];
     struct hth_state_donor_stats s;
 
-    (void)state;
     setup_world(&f, 3, false);
     add(&f, 12, 5, false);
     hth_budget_init(&f.peer[0].budget, BYTES, NULL); /* one at a time */
@@ -206,13 +203,12 @@ static void test_owners_copy_goes_back(void **state)
 }
 
 /* Snapshots that take long are made less often. */
-static void test_slow_snapshots_are_rare(void **state)
+TEST(slow_snapshots_are_rare)
 {
     struct handout f;
     struct rogue rogue[1];
     uint32_t given = 0;
 
-    (void)state;
     setup_world(&f, 4, false);
     add(&f, 12, 5, false)->silent = true;
     rogue_comes(&rogue[0], &f, EACH_STEP);
@@ -224,17 +220,4 @@ static void test_slow_snapshots_are_rare(void **state)
     assert_in_range(given, 3, 8);
     rogues_go(&f, rogue, 1);
     tear_down(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_who_asks_for_a_step_that_nobody_has),
-        cmocka_unit_test(test_who_asks_for_every_step),
-        cmocka_unit_test(test_who_keeps_snapshots),
-        cmocka_unit_test(test_owners_copy_goes_back),
-        cmocka_unit_test(test_slow_snapshots_are_rare),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -299,13 +299,6 @@ void hold(struct newcomer *n, uint64_t step)
 
 /* ---- the run --------------------------------------------------------------------------------- */
 
-static void on_log(void *arg, const char *line, size_t len)
-{
-    struct run *r = arg;
-    size_t used = strlen(r->log);
-    snprintf(r->log + used, sizeof(r->log) - used, "%.*s", (int)len, line);
-}
-
 void setup_values(struct run *r, bool ghost, uint64_t values, double state_means, int64_t step_us,
                   uint32_t window_bytes)
 {
@@ -314,9 +307,6 @@ void setup_values(struct run *r, bool ghost, uint64_t values, double state_means
     memset(r, 0, sizeof(*r));
     opts.ghost = r->ghost = ghost;
     opts.window_bytes = window_bytes;
-    opts.log_level = HTH_INFO;
-    opts.log_sink = on_log;
-    opts.log_arg = r;
     opts.link.latency_us = 2 * MS;
     r->world = hth_world_new(1, &opts);
     r->chain = make_chain(STEPS_MAX);

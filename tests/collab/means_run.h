@@ -74,7 +74,6 @@ struct run {
     bool ghost;
     uint32_t links_max; /* that the newcomer keeps */
     struct hth_budget *budget; /* of the donors' kept means; NULL: none */
-    char log[4096];
 };
 
 /* Of means of so many values, which a state is so many times as large as, and steps so long. */

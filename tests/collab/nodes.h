@@ -9,6 +9,7 @@
 #include "support/test.h"
 
 #include "averaging/state.h"
+#include "collab/holders.h"
 #include "core/crypto.h"
 #include "rpc/rpc.h"
 #include "sim/world.h"
