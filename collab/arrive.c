@@ -16,7 +16,7 @@
 /* A donor makes a new snapshot rather than give one that is so many steps older than the wanted
  * head: the means since have to last until the state has come. */
 #define STATE_STEPS 8
-#define PARTS       4                   /* in flight of each donor */
+#define PARTS       8                   /* in flight of each donor */
 #define STALL_US    (20 * HTH_US_PER_S) /* without progress, */
 #define REFUSED_US  HTH_US_PER_S        /* ... after a state of no use */
 
