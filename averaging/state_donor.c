@@ -5,8 +5,7 @@
  *   DESCRIBE -> of a mean: reply if it is kept
  *            -> of a step that the owner has not reached: refused
  *            -> the snapshot is young enough, or still fetched by others: reply
- *            -> one may be made: the asker waits, `want` -> give -> hash jobs -> reply to all
- *            -> else: refused, come back
+ *            -> else: refused, come back; if one may be made: `want` -> give -> hash jobs
  *
  * Strangers decide when that is. What they can cause is a snapshot each PAUSE_US, or five times
  * what the last one took; and one that is fetched stays for as long as a slow line takes for all of
@@ -26,7 +25,7 @@
 #define LINGER_US (20 * HTH_US_PER_S)   /* one that nobody asked for so long is let go */
 #define PAUSE_US  (250 * HTH_US_PER_MS) /* between two snapshots, at least, and ... */
 #define PAUSE     4                     /* ... times what the last one took */
-#define RETRY_US  (500 * HTH_US_PER_MS)
+#define RETRY_US  (50 * HTH_US_PER_MS) /* until an asker for one comes again */
 #define REST_US   (2 * HTH_US_PER_S) /* between two parts to one fetcher, beside the time of one */
 #define HOLD_US   (5 * HTH_US_PER_S) /* of a snapshot, beside the time of all its parts */
 #define MEAN_US   (3 * HTH_US_PER_S) /* a mean is kept, or two steps; a line may carry one a step */
@@ -67,8 +66,6 @@ struct hth_state_donor {
     struct hashing *hashing;
     bool wanted; /* `want` was called and nothing came yet */
     int64_t wanted_us, next_us;
-    struct hth_rpc_request *waiting[HTH_STATE_WAITERS_MAX]; /* of each peer one */
-    uint32_t waiting_count;
     struct hth_timer *timer;
     struct handed *mean[HTH_MEANS_MAX]; /* ascending by step */
     uint32_t means;
@@ -236,34 +233,9 @@ static void refuse(struct hth_rpc_request *req, enum hth_err err, const char *te
     hth_rpc_refuse(req, err, again ? RETRY_US : 0, text);
 }
 
-static void answer_all(struct hth_state_donor *d, bool made)
+/* The owner is asked for a snapshot that is younger or farther than the one that is held. */
+static void want(struct hth_state_donor *d)
 {
-    for (uint32_t i = 0; i < d->waiting_count; i++) {
-        if (made)
-            describe(d, d->held, d->waiting[i]);
-        else
-            refuse(d->waiting[i], HTH_E_AGAIN, "no snapshot can be made now");
-    }
-    d->waiting_count = 0;
-}
-
-/* In the place of what the same peer waited for before. */
-static void wait_for_next(struct hth_state_donor *d, struct hth_rpc_request *req)
-{
-    uint32_t at = 0;
-
-    while (at < d->waiting_count &&
-           !hth_peer_id_eq(hth_rpc_peer(d->waiting[at]), hth_rpc_peer(req)))
-        at++;
-    if (at == HTH_STATE_WAITERS_MAX) {
-        refuse(req, HTH_E_BUSY, "many wait for a snapshot");
-        return;
-    }
-    if (at < d->waiting_count)
-        refuse(d->waiting[at], HTH_E_DUPLICATE, "asked again");
-    else
-        d->waiting_count++;
-    d->waiting[at] = req;
     if (d->wanted || d->hashing != NULL)
         return;
     d->wanted = true;
@@ -281,14 +253,16 @@ static void describe_fresh(struct hth_state_donor *d, struct hth_rpc_request *re
         d->wanted || d->hashing != NULL ||
         (now >= d->next_us && (s == NULL || !is_fetched(s, will_do ? SLOW_RATE : FAST_RATE, now)));
 
-    if (step_min > d->opts.step(d->opts.arg))
+    if (step_min > d->opts.step(d->opts.arg)) {
         refuse(req, HTH_E_STALE, "this peer is not that far");
-    else if (will_do && (now - s->made_us <= FRESH_US || !may_want))
+    } else if (will_do && (now - s->made_us <= FRESH_US || !may_want)) {
         describe(d, s, req);
-    else if (may_want)
-        wait_for_next(d, req);
-    else
-        refuse(req, HTH_E_AGAIN, "no younger snapshot can be made now");
+    } else {
+        if (may_want)
+            want(d);
+        refuse(req, HTH_E_AGAIN,
+               may_want ? "its snapshot is not there yet" : "no younger snapshot can be made now");
+    }
 }
 
 static struct handed *find(const struct hth_state_donor *d, const struct hth_hash *name)
@@ -415,7 +389,6 @@ static void hash_end(struct hashing *h, enum hth_err err)
         d->stats.snapshots++;
         hth_timer_set(d->env, d->timer, LINGER_US);
     }
-    answer_all(d, err == HTH_OK);
 }
 
 static void hash_done(struct hth_job *job, enum hth_err err)
@@ -453,10 +426,7 @@ enum hth_err hth_state_donor_give(struct hth_state_donor *d, uint64_t step, cons
 
 void hth_state_donor_decline(struct hth_state_donor *d)
 {
-    if (!d->wanted)
-        return;
     d->wanted = false;
-    answer_all(d, false);
 }
 
 void hth_state_donor_stats(const struct hth_state_donor *d, struct hth_state_donor_stats *out)
@@ -537,7 +507,6 @@ void hth_state_donor_free(struct hth_state_donor *d)
         return;
     hth_rpc_serve(d->rpc, HTH_STATE_METHOD_DESCRIBE, NULL, NULL);
     hth_rpc_serve(d->rpc, HTH_STATE_METHOD_PART, NULL, NULL);
-    answer_all(d, false);
     if (d->hashing != NULL)
         d->hashing->donor = NULL;
     hth_timer_free(d->env, d->timer);

@@ -20,18 +20,19 @@
 #include "core/mem.h"
 #include "rpc/rpc.h"
 
-#define BEHIND_TIMES 4                     /* that a donor may be behind before it is left out */
-#define LOOK_US      (250 * HTH_US_PER_MS) /* between two looks around */
+#define BEHIND_TIMES 4                     /* that a donor may be behind before it is left out, */
+#define TIMEOUTS     4                     /* ... and silent when asked what it has */
+#define LOOK_US      (50 * HTH_US_PER_MS)  /* between two looks around */
 #define GRACE_US     (20 * HTH_US_PER_MS)  /* for more answers: as long as the first took, ... */
 #define GRACE_MAX_US (300 * HTH_US_PER_MS) /* ... within these */
 #define AGAIN_MAX_US (5 * HTH_US_PER_S)    /* that a donor may ask for before it is asked again */
-#define DESCRIBE_US  (10 * HTH_US_PER_S)   /* a snapshot has to be made */
-#define HEDGE_US     (1 * HTH_US_PER_S)    /* for an answer, before others are asked, too */
-#define DONORS       4                     /* asked at once; silent ones do not count */
+#define DESCRIBE_US  (2 * HTH_US_PER_S)    /* for a description */
+#define HEDGE_US     (1 * HTH_US_PER_S)    /* for a description, before others are asked, too */
+#define DONORS       4                     /* asked at first */
 #define PART_US      (500 * HTH_US_PER_MS) /* for a part, and as slow as: */
 #define PART_RATE    1e6                   /* bytes a second, with all that is in flight */
 #define WINDOW       2                     /* parts in flight of a donor, and one more for each */
-#define LATE_US      (250 * HTH_US_PER_MS) /* for a part while another donor has nothing to do */
+#define LATE_US      (300 * HTH_US_PER_MS) /* for a part while another donor has nothing to do */
 
 enum part_state { PART_MISSING, PART_ASKED, PART_CHECKED, PART_DONE };
 
@@ -39,7 +40,7 @@ struct holder {
     struct hth_state_fetch *fetch;
     struct hth_rpc_target at;
     struct hth_rpc_call *describing;
-    int64_t asked_us;           /* to describe */
+    int64_t asked_us;           /* to describe, the first time */
     int64_t again_us;           /* not before it is asked again */
     struct hth_state_desc desc; /* no hashes: it has described nothing */
     uint32_t in_flight, window;
@@ -177,7 +178,8 @@ static void put_off(struct holder *h, int64_t us, const char *why)
     cancel_asks(f, h);
     h->out = us == INT64_MAX;
     h->again_us = h->out ? us : hth_now_us(f->env) + us;
-    tell(f, "peer %s is left out: %s", hth_peer_id_short(&h->at.peer, id), why);
+    tell(f, "peer %s is %s: %s", hth_peer_id_short(&h->at.peer, id),
+         h->out ? "left out" : "put off", why);
 }
 
 /* ---- looking --------------------------------------------------------------------------------- */
@@ -230,7 +232,8 @@ static void on_described(void *arg, const struct hth_rpc_result *r)
     if (r->retry_after_us > 0)
         us = HTH_MIN(r->retry_after_us, AGAIN_MAX_US);
     else if (err == HTH_E_AGAIN || err == HTH_E_BUSY || hth_err_class(err) == HTH_CLASS_LOCAL ||
-             (err == HTH_E_STALE && ++h->behind < BEHIND_TIMES))
+             (err == HTH_E_STALE && ++h->behind < BEHIND_TIMES) ||
+             (err == HTH_E_TIMEOUT && ++h->timeouts < TIMEOUTS))
         us = LOOK_US; /* its next one may do */
     if (err != HTH_OK)
         put_off(h, us, r->remote ? r->text : hth_err_text(err));
@@ -264,15 +267,16 @@ static void ask_to_describe(struct holder *h)
     struct hth_state_fetch *f = h->fetch;
     enum hth_err err;
 
-    h->asked_us = hth_now_us(f->env);
+    if (h->asked_us == 0)
+        h->asked_us = hth_now_us(f->env);
     if (f->asked_us == 0)
-        f->asked_us = h->asked_us;
+        f->asked_us = hth_now_us(f->env);
     err = call(h, HTH_STATE_METHOD_DESCRIBE, 0, DESCRIBE_US, on_described, h, &h->describing);
     if (err != HTH_OK)
         put_off(h, INT64_MAX, hth_err_text(err));
 }
 
-/* Those that do not answer soon do not count. */
+/* Those that have nothing for long do not count. */
 static bool are_enough_asked(const struct hth_state_fetch *f)
 {
     int64_t since_us = hth_now_us(f->env) - HEDGE_US;
@@ -281,17 +285,18 @@ static bool are_enough_asked(const struct hth_state_fetch *f)
     for (uint32_t i = 0; i < f->holders; i++) {
         const struct holder *h = &f->holder[i];
 
-        n += h->desc.hashes != NULL || (h->describing != NULL && h->asked_us > since_us);
+        n += h->desc.hashes != NULL || (h->asked_us > since_us && !h->out);
     }
     return n >= DONORS;
 }
 
 static void ask_around(struct hth_state_fetch *f)
 {
-    for (uint32_t i = 0; i < f->holders && !are_enough_asked(f); i++) {
+    for (uint32_t i = 0; i < f->holders; i++) {
         struct holder *h = &f->holder[i];
 
-        if (h->describing == NULL && h->desc.hashes == NULL && h->again_us <= hth_now_us(f->env))
+        if (h->describing == NULL && h->desc.hashes == NULL && h->again_us <= hth_now_us(f->env) &&
+            (h->asked_us != 0 || !are_enough_asked(f)))
             ask_to_describe(h);
     }
 }
@@ -516,7 +521,7 @@ static int64_t part_timeout_us(const struct holder *h)
     for (uint32_t i = 0; i < f->holders; i++)
         in_flight += f->holder[i].in_flight;
     return (PART_US + (int64_t)(1e6 * in_flight * (double)f->desc.part_bytes / PART_RATE))
-           << HTH_MIN(h->timeouts, 4u);
+           << HTH_MIN(h->timeouts, TIMEOUTS);
 }
 
 static bool ask_part(struct holder *h, uint32_t part)

@@ -178,7 +178,6 @@
 #define HTH_STATE_PART_BYTES_MAX (16u << 20)
 #define HTH_STATE_META_MAX       256 /* bytes beside the blob */
 #define HTH_STATE_DONORS_MAX     64  /* that a fetcher remembers */
-#define HTH_STATE_WAITERS_MAX    64  /* newcomers that wait for one snapshot, each once */
 #define HTH_STATE_REACH          4   /* clients that dial newcomers, about, ... */
 #define HTH_STATE_DIAL_US        INT64_C(250000) /* ... each one in such a time */
 

@@ -28,7 +28,7 @@ struct handout_peer {
     struct hth_roster *roster; /* of a client and of who needs a state */
     struct hth_state_donor *donor;
     struct hth_blob *values;
-    uint64_t step, claims;    /* claims: that a snapshot would have, if more */
+    uint64_t step;
     hth_fn *want;             /* NULL: gives `values` */
     struct hth_budget budget; /* for its use */
     uint32_t wanted;
