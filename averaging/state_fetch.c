@@ -23,7 +23,7 @@
 #define BEHIND_TIMES 4                     /* that a donor may be behind before it is left out, */
 #define TIMEOUTS     4                     /* ... and silent when asked what it has */
 #define LOOK_US      (50 * HTH_US_PER_MS)  /* between two looks around */
-#define GRACE_US     (20 * HTH_US_PER_MS)  /* for more answers: as long as the first took, ... */
+#define GRACE_US     (100 * HTH_US_PER_MS) /* for more answers: as long as the first took, ... */
 #define GRACE_MAX_US (300 * HTH_US_PER_MS) /* ... within these */
 #define AGAIN_MAX_US (5 * HTH_US_PER_S)    /* that a donor may ask for before it is asked again */
 #define DESCRIBE_US  (2 * HTH_US_PER_S)    /* for a description */
@@ -290,13 +290,14 @@ static bool are_enough_asked(const struct hth_state_fetch *f)
     return n >= DONORS;
 }
 
+/* Also while parts come: those that have it later help. */
 static void ask_around(struct hth_state_fetch *f)
 {
     for (uint32_t i = 0; i < f->holders; i++) {
         struct holder *h = &f->holder[i];
 
         if (h->describing == NULL && h->desc.hashes == NULL && h->again_us <= hth_now_us(f->env) &&
-            (h->asked_us != 0 || !are_enough_asked(f)))
+            (h->asked_us != 0 || (!f->fetching && !are_enough_asked(f))))
             ask_to_describe(h);
     }
 }
@@ -347,8 +348,9 @@ static enum hth_err settle(struct hth_state_fetch *f)
     for (uint32_t i = 0; i < f->holders; i++) {
         const struct holder *h = &f->holder[i];
 
-        waiting |= h->describing != NULL && f->opts.head == NULL;
-        if (h->desc.hashes != NULL && (best == NULL || is_better(f, &h->desc, best)))
+        if (h->desc.hashes == NULL)
+            waiting |= h->asked_us != 0 && !h->out && f->opts.head == NULL;
+        else if (best == NULL || is_better(f, &h->desc, best))
             best = &h->desc;
     }
     if (f->first_answer_us == 0 ||
@@ -595,7 +597,6 @@ static enum hth_err look(struct hth_state_fetch *f)
 {
     bool out = true;
 
-    ask_around(f);
     for (uint32_t i = 0; i < f->holders; i++)
         out &= f->holder[i].out;
     if (out)
@@ -623,6 +624,7 @@ static void pump(struct hth_state_fetch *f)
         for (uint32_t i = 0; i < f->holders; i++)
             hth_state_desc_clear(&f->holder[i].desc);
     }
+    ask_around(f);
     if (!f->fetching)
         err = look(f);
     if (err != HTH_OK) {
@@ -631,7 +633,7 @@ static void pump(struct hth_state_fetch *f)
     }
     if (f->fetching || f->opts.head != NULL)
         ask_parts(f);
-    hth_timer_set(f->env, f->timer, !f->fetching && f->first_answer_us > 0 ? GRACE_US : LOOK_US);
+    hth_timer_set(f->env, f->timer, LOOK_US);
 }
 
 static void on_timer(void *arg)
