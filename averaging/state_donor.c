@@ -25,7 +25,6 @@
 #define LINGER_US (20 * HTH_US_PER_S)   /* one that nobody asked for so long is let go */
 #define PAUSE_US  (250 * HTH_US_PER_MS) /* between two snapshots, at least, and ... */
 #define PAUSE     4                     /* ... times what the last one took */
-#define RETRY_US  (50 * HTH_US_PER_MS) /* until an asker for one comes again */
 #define REST_US   (2 * HTH_US_PER_S) /* between two parts to one fetcher, beside the time of one */
 #define HOLD_US   (5 * HTH_US_PER_S) /* of a snapshot, beside the time of all its parts */
 #define MEAN_US   (3 * HTH_US_PER_S) /* a mean is kept, or two steps; a line may carry one a step */
@@ -226,13 +225,6 @@ static void describe(struct hth_state_donor *d, struct handed *h, struct hth_rpc
     hth_free(payload);
 }
 
-static void refuse(struct hth_rpc_request *req, enum hth_err err, const char *text)
-{
-    bool again = err == HTH_E_AGAIN || err == HTH_E_BUSY;
-
-    hth_rpc_refuse(req, err, again ? RETRY_US : 0, text);
-}
-
 /* The owner is asked for a snapshot that is younger or farther than the one that is held. */
 static void want(struct hth_state_donor *d)
 {
@@ -254,14 +246,14 @@ static void describe_fresh(struct hth_state_donor *d, struct hth_rpc_request *re
         (now >= d->next_us && (s == NULL || !is_fetched(s, will_do ? SLOW_RATE : FAST_RATE, now)));
 
     if (step_min > d->opts.step(d->opts.arg)) {
-        refuse(req, HTH_E_STALE, "this peer is not that far");
+        hth_rpc_refuse(req, HTH_E_STALE, 0, "this peer is not that far");
     } else if (will_do && (now - s->made_us <= FRESH_US || !may_want)) {
         describe(d, s, req);
     } else {
         if (may_want)
             want(d);
-        refuse(req, HTH_E_AGAIN,
-               may_want ? "its snapshot is not there yet" : "no younger snapshot can be made now");
+        hth_rpc_refuse(req, HTH_E_AGAIN, 0,
+                       may_want ? "its snapshot is not there yet" : "no younger snapshot can be made now");
     }
 }
 
@@ -291,15 +283,15 @@ static void on_describe(void *arg, struct hth_rpc_request *req)
     struct handed *mean = ask.named ? find(d, &ask.name) : NULL;
 
     if (err != HTH_OK)
-        refuse(req, err, "not a request for a state or a mean");
+        hth_rpc_refuse(req, err, 0, "not a request for a state or a mean");
     else if (ask.schema != d->opts.schema)
-        refuse(req, HTH_E_BAD_SHAPE, "this peer trains other tensors");
+        hth_rpc_refuse(req, HTH_E_BAD_SHAPE, 0, "this peer trains other tensors");
     else if (!ask.named)
         describe_fresh(d, req, ask.step_min);
     else if (mean != NULL)
         describe(d, mean, req);
     else
-        refuse(req, HTH_E_NOT_FOUND, "that mean is not kept here");
+        hth_rpc_refuse(req, HTH_E_NOT_FOUND, 0, "that mean is not kept here");
 }
 
 static void on_part(void *arg, struct hth_rpc_request *req)
@@ -310,13 +302,13 @@ static void on_part(void *arg, struct hth_rpc_request *req)
     struct handed *h = ask.named ? find(d, &ask.name) : NULL;
 
     if (err != HTH_OK) {
-        refuse(req, err, "not a request for a part");
+        hth_rpc_refuse(req, err, 0, "not a request for a part");
     } else if (h == NULL) {
-        refuse(req, HTH_E_NOT_FOUND, "that snapshot or mean is gone");
+        hth_rpc_refuse(req, HTH_E_NOT_FOUND, 0, "that snapshot or mean is gone");
     } else if (ask.part >= h->desc.parts) {
-        refuse(req, HTH_E_RANGE, "it has fewer parts");
+        hth_rpc_refuse(req, HTH_E_RANGE, 0, "it has fewer parts");
     } else if (add_part(d->env, h, ask.part) != HTH_OK) {
-        refuse(req, HTH_E_BUSY, "no memory for a part");
+        hth_rpc_refuse(req, HTH_E_BUSY, 0, "no memory for a part");
     } else {
         const struct hth_tensor part = {.dtype = HTH_U8,
                                         .ndim = 1,

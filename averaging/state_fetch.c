@@ -20,12 +20,10 @@
 #include "core/mem.h"
 #include "rpc/rpc.h"
 
-#define BEHIND_TIMES 4                     /* that a donor may be behind before it is left out, */
-#define TIMEOUTS     4                     /* ... and silent when asked what it has */
 #define LOOK_US      (50 * HTH_US_PER_MS)  /* between two looks around */
-#define GRACE_US     (100 * HTH_US_PER_MS) /* for more answers: as long as the first took, ... */
-#define GRACE_MAX_US (300 * HTH_US_PER_MS) /* ... within these */
-#define AGAIN_MAX_US (5 * HTH_US_PER_S)    /* that a donor may ask for before it is asked again */
+#define GRACE_US     (150 * HTH_US_PER_MS) /* after the first description, for more */
+#define FAILS        4                     /* a holder is left out that is behind or silent so often */
+#define BEHIND_US    (250 * HTH_US_PER_MS) /* before it is asked again */
 #define DESCRIBE_US  (2 * HTH_US_PER_S)    /* for a description */
 #define HEDGE_US     (1 * HTH_US_PER_S)    /* for a description, before others are asked, too */
 #define DONORS       4                     /* asked at first */
@@ -45,8 +43,7 @@ struct holder {
     struct hth_state_desc desc; /* no hashes: it has described nothing */
     uint32_t in_flight, window;
     int64_t took_us;   /* its last part */
-    uint32_t behind;   /* times that it had none that is far enough */
-    uint32_t timeouts; /* each of which makes the next ones longer */
+    uint32_t fails;    /* times that it was behind or silent, since it gave a part */
     bool out;          /* not asked again */
 };
 
@@ -74,7 +71,7 @@ struct hth_state_fetch {
     uint32_t done;
     struct ask *asks;
     uint32_t checks; /* jobs under way */
-    int64_t asked_us, first_answer_us, begun_us, moved_us;
+    int64_t first_answer_us, begun_us, moved_us;
     bool unjudged; /* a state was described of which the owner can't tell */
     bool freed, finished;
     struct hth_state_result result;
@@ -229,16 +226,12 @@ static void on_described(void *arg, const struct hth_rpc_result *r)
 
     h->describing = NULL;
     h->window = WINDOW;
-    if (r->retry_after_us > 0)
-        us = HTH_MIN(r->retry_after_us, AGAIN_MAX_US);
-    else if (err == HTH_E_AGAIN || err == HTH_E_BUSY || hth_err_class(err) == HTH_CLASS_LOCAL ||
-             (err == HTH_E_STALE && ++h->behind < BEHIND_TIMES) ||
-             (err == HTH_E_TIMEOUT && ++h->timeouts < TIMEOUTS))
-        us = LOOK_US; /* its next one may do */
+    if (err == HTH_E_AGAIN || err == HTH_E_BUSY || hth_err_class(err) == HTH_CLASS_LOCAL)
+        us = LOOK_US;
+    else if ((err == HTH_E_STALE || err == HTH_E_TIMEOUT) && ++h->fails < FAILS)
+        us = BEHIND_US; /* its next one may do */
     if (err != HTH_OK)
         put_off(h, us, r->remote ? r->text : hth_err_text(err));
-    else
-        h->behind = 0;
     pump(h->fetch);
 }
 
@@ -269,8 +262,6 @@ static void ask_to_describe(struct holder *h)
 
     if (h->asked_us == 0)
         h->asked_us = hth_now_us(f->env);
-    if (f->asked_us == 0)
-        f->asked_us = hth_now_us(f->env);
     err = call(h, HTH_STATE_METHOD_DESCRIBE, 0, DESCRIBE_US, on_described, h, &h->describing);
     if (err != HTH_OK)
         put_off(h, INT64_MAX, hth_err_text(err));
@@ -309,9 +300,9 @@ static bool is_better(const struct hth_state_fetch *f, const struct hth_state_de
 
     if (a_now != b_now) /* what was begun is finished */
         return a_now;
-    if (a->step != b->step)
-        return a->step > b->step;
-    return donors_of(f, a) > donors_of(f, b);
+    if (donors_of(f, a) != donors_of(f, b))
+        return donors_of(f, a) > donors_of(f, b);
+    return a->step > b->step;
 }
 
 static void begin(struct hth_state_fetch *f, const struct hth_state_desc *d)
@@ -342,7 +333,6 @@ static void begin_mean(struct hth_state_fetch *f)
 static enum hth_err settle(struct hth_state_fetch *f)
 {
     const struct hth_state_desc *best = NULL;
-    int64_t grace_us = HTH_MAX(f->first_answer_us - f->asked_us, GRACE_US);
     bool waiting = false;
 
     for (uint32_t i = 0; i < f->holders; i++) {
@@ -354,7 +344,7 @@ static enum hth_err settle(struct hth_state_fetch *f)
             best = &h->desc;
     }
     if (f->first_answer_us == 0 ||
-        (waiting && hth_now_us(f->env) < f->first_answer_us + HTH_MIN(grace_us, GRACE_MAX_US)))
+        (waiting && hth_now_us(f->env) < f->first_answer_us + GRACE_US))
         return HTH_OK;
     if (best == NULL)
         return f->unjudged ? HTH_E_AGAIN : HTH_OK;
@@ -449,6 +439,7 @@ static void check_done(struct hth_job *job, enum hth_err err)
         f->done++;
         f->moved_us = hth_now_us(f->env);
         h->window++;
+        h->fails = 0;
         note_giver(f, &h->at.peer);
     }
     pump(f);
@@ -507,7 +498,7 @@ static void on_part(void *arg, const struct hth_rpc_result *r)
         else
             h->window = 0; /* it can't be checked: first the holder describes it */
     }
-    h->timeouts += err == HTH_E_TIMEOUT;
+    h->fails += err == HTH_E_TIMEOUT;
     if (err != HTH_OK)
         put_off(h, err == HTH_E_BAD_SHAPE ? INT64_MAX : err == HTH_E_NOT_FOUND ? 0 : LOOK_US,
                 hth_err_text(err));
@@ -523,7 +514,7 @@ static int64_t part_timeout_us(const struct holder *h)
     for (uint32_t i = 0; i < f->holders; i++)
         in_flight += f->holder[i].in_flight;
     return (PART_US + (int64_t)(1e6 * in_flight * (double)f->desc.part_bytes / PART_RATE))
-           << HTH_MIN(h->timeouts, TIMEOUTS);
+           << HTH_MIN(h->fails, FAILS); /* so that each is longer */
 }
 
 static bool ask_part(struct holder *h, uint32_t part)
@@ -618,7 +609,7 @@ static void pump(struct hth_state_fetch *f)
     }
     if (f->fetching && donors_of(f, &f->desc) == 0 && f->checks == 0) {
         f->fetching = false;
-        f->first_answer_us = f->asked_us = 0;
+        f->first_answer_us = 0;
         tell(f, "no donor is left after %u of %u parts: looking for another", f->done,
              f->desc.parts);
         for (uint32_t i = 0; i < f->holders; i++)

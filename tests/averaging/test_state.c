@@ -32,8 +32,8 @@ TEST(parts_come_from_several)
     tear_down(&f);
 }
 
-/* The highest step; of one step the root that more have, and only from them. */
-TEST(highest_step_then_most_donors_win)
+/* The root that more have, and only from them; the highest step. */
+TEST(most_donors_then_the_highest_step_win)
 {
     static const struct {
         uint64_t step[3];
