@@ -62,7 +62,7 @@ struct hth_rpc_target;
 #define HTH_STATE_METHOD_PART     68
 #define HTH_STATE_METHOD_HERE     69
 
-#define HTH_MEANS_MAX 32 /* that a donor keeps */
+#define HTH_MEANS_MAX             32 /* that a donor keeps */
 
 /* ---- handing out ----------------------------------------------------------------------------- */
 

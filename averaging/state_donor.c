@@ -253,7 +253,8 @@ static void describe_fresh(struct hth_state_donor *d, struct hth_rpc_request *re
         if (may_want)
             want(d);
         hth_rpc_refuse(req, HTH_E_AGAIN, 0,
-                       may_want ? "its snapshot is not there yet" : "no younger snapshot can be made now");
+                       may_want ? "its snapshot is not there yet"
+                                : "no younger snapshot can be made now");
     }
 }
 

@@ -20,17 +20,17 @@
 #include "core/mem.h"
 #include "rpc/rpc.h"
 
-#define LOOK_US      (50 * HTH_US_PER_MS)  /* between two looks around */
-#define GRACE_US     (150 * HTH_US_PER_MS) /* after the first description, for more */
-#define FAILS        4                     /* a holder is left out that is behind or silent so often */
-#define BEHIND_US    (250 * HTH_US_PER_MS) /* before it is asked again */
-#define DESCRIBE_US  (2 * HTH_US_PER_S)    /* for a description */
-#define HEDGE_US     (1 * HTH_US_PER_S)    /* for a description, before others are asked, too */
-#define DONORS       4                     /* asked at first */
-#define PART_US      (500 * HTH_US_PER_MS) /* for a part, and as slow as: */
-#define PART_RATE    1e6                   /* bytes a second, with all that is in flight */
-#define WINDOW       2                     /* parts in flight of a donor, and one more for each */
-#define LATE_US      (300 * HTH_US_PER_MS) /* for a part while another donor has nothing to do */
+#define LOOK_US     (50 * HTH_US_PER_MS)  /* between two looks around */
+#define GRACE_US    (150 * HTH_US_PER_MS) /* after the first description, for more */
+#define FAILS       4 /* a holder is left out that is behind or silent so often */
+#define BEHIND_US   (250 * HTH_US_PER_MS) /* before it is asked again */
+#define DESCRIBE_US (2 * HTH_US_PER_S)    /* for a description */
+#define HEDGE_US    (1 * HTH_US_PER_S)    /* for a description, before others are asked, too */
+#define DONORS      4                     /* asked at first */
+#define PART_US     (500 * HTH_US_PER_MS) /* for a part, and as slow as: */
+#define PART_RATE   1e6                   /* bytes a second, with all that is in flight */
+#define WINDOW      2                     /* parts in flight of a donor, and one more for each */
+#define LATE_US     (300 * HTH_US_PER_MS) /* for a part while another donor has nothing to do */
 
 enum part_state { PART_MISSING, PART_ASKED, PART_CHECKED, PART_DONE };
 
@@ -42,9 +42,9 @@ struct holder {
     int64_t again_us;           /* not before it is asked again */
     struct hth_state_desc desc; /* no hashes: it has described nothing */
     uint32_t in_flight, window;
-    int64_t took_us;   /* its last part */
-    uint32_t fails;    /* times that it was behind or silent, since it gave a part */
-    bool out;          /* not asked again */
+    int64_t took_us; /* its last part */
+    uint32_t fails;  /* times that it was behind or silent, since it gave a part */
+    bool out;        /* not asked again */
 };
 
 struct ask {
@@ -319,8 +319,7 @@ static void begin(struct hth_state_fetch *f, const struct hth_state_desc *d)
 static void begin_mean(struct hth_state_fetch *f)
 {
     struct hth_state_desc d;
-    enum hth_err err =
-        hth_state_desc_init(&d, f->opts.schema, 0, NULL, 0, f->opts.bytes, NULL);
+    enum hth_err err = hth_state_desc_init(&d, f->opts.schema, 0, NULL, 0, f->opts.bytes, NULL);
 
     HTH_ASSERT(err == HTH_OK);
     d.name = f->head;
@@ -343,8 +342,7 @@ static enum hth_err settle(struct hth_state_fetch *f)
         else if (best == NULL || is_better(f, &h->desc, best))
             best = &h->desc;
     }
-    if (f->first_answer_us == 0 ||
-        (waiting && hth_now_us(f->env) < f->first_answer_us + GRACE_US))
+    if (f->first_answer_us == 0 || (waiting && hth_now_us(f->env) < f->first_answer_us + GRACE_US))
         return HTH_OK;
     if (best == NULL)
         return f->unjudged ? HTH_E_AGAIN : HTH_OK;
@@ -500,7 +498,10 @@ static void on_part(void *arg, const struct hth_rpc_result *r)
     }
     h->fails += err == HTH_E_TIMEOUT;
     if (err != HTH_OK)
-        put_off(h, err == HTH_E_BAD_SHAPE ? INT64_MAX : err == HTH_E_NOT_FOUND ? 0 : LOOK_US,
+        put_off(h,
+                err == HTH_E_BAD_SHAPE   ? INT64_MAX
+                : err == HTH_E_NOT_FOUND ? 0
+                                         : LOOK_US,
                 hth_err_text(err));
     pump(f);
 }
@@ -523,11 +524,8 @@ static bool ask_part(struct holder *h, uint32_t part)
     struct ask *a = hth_new(struct ask);
     enum hth_err err;
 
-    *a = (struct ask){.fetch = f,
-                      .next = f->asks,
-                      .holder = h,
-                      .part = part,
-                      .asked_us = hth_now_us(f->env)};
+    *a = (struct ask){
+        .fetch = f, .next = f->asks, .holder = h, .part = part, .asked_us = hth_now_us(f->env)};
     f->asks = a;
     h->in_flight++;
     err = call(h, HTH_STATE_METHOD_PART, part, part_timeout_us(h), on_part, a, &a->call);
@@ -565,8 +563,7 @@ static void ask_parts(struct hth_state_fetch *f)
         for (uint32_t i = 0; i < f->holders; i++) {
             struct holder *h = &f->holder[i];
 
-            if (!may_give(h) ||
-                h->in_flight >= HTH_MIN(h->window, f->opts.parts_in_flight))
+            if (!may_give(h) || h->in_flight >= HTH_MIN(h->window, f->opts.parts_in_flight))
                 continue;
             while (part < f->desc.parts && f->state[part] != PART_MISSING)
                 part++;
@@ -704,8 +701,6 @@ void hth_state_fetch_free(struct hth_state_fetch *f)
 
 void hth_state_fetch_progress(const struct hth_state_fetch *f, struct hth_state_progress *out)
 {
-    *out = (struct hth_state_progress){.step = f->desc.step,
-                                       .parts = f->desc.parts,
-                                       .parts_done = f->done,
-                                       .news = f->news};
+    *out = (struct hth_state_progress){
+        .step = f->desc.step, .parts = f->desc.parts, .parts_done = f->done, .news = f->news};
 }

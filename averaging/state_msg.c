@@ -135,8 +135,8 @@ enum hth_err hth_state_desc_open(const uint8_t *data, size_t len, uint64_t schem
         return HTH_E_MALFORMED;
     hashes = hth_blob_copy(m->hashes.data, m->hashes.len);
     if (m->step <= HTH_AVG_STEP_MAX)
-        err = hth_state_desc_init(out, schema, m->step, m->meta.data, m->meta.len, m->bytes,
-                                  hashes);
+        err =
+            hth_state_desc_init(out, schema, m->step, m->meta.data, m->meta.len, m->bytes, hashes);
     hth_blob_unref(hashes);
     hth__state__description__free_unpacked(m, NULL);
     return err;

@@ -55,6 +55,7 @@ struct hth_state_ask {
 #define HTH_STATE_ASK_MAX 80
 size_t hth_state_ask_pack(const struct hth_state_ask *ask, uint8_t out[HTH_STATE_ASK_MAX]);
 /* Errors: E_MALFORMED. */
-enum hth_err hth_state_ask_open(const uint8_t *data, size_t len, struct hth_state_ask *out) HTH_MUST;
+enum hth_err hth_state_ask_open(const uint8_t *data, size_t len,
+                                struct hth_state_ask *out) HTH_MUST;
 
 #endif

@@ -70,8 +70,8 @@ static void pump(struct hth_arrive *a);
 static bool is_same_genesis(const struct hth_chain *chain, uint32_t a, uint32_t b)
 {
     const struct hth_chain_link *x = hth_chain_at(chain, a), *y = hth_chain_at(chain, b);
-    return x->kind == HTH_LINK_GENESIS && y->kind == HTH_LINK_GENESIS &&
-           x->step == y->step && memcmp(&x->mean, &y->mean, sizeof(x->mean)) == 0;
+    return x->kind == HTH_LINK_GENESIS && y->kind == HTH_LINK_GENESIS && x->step == y->step &&
+           memcmp(&x->mean, &y->mean, sizeof(x->mean)) == 0;
 }
 
 /* The links that lead from `from` to `to`, which is kept, through means alone: `path`, the last one

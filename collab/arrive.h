@@ -30,7 +30,8 @@
  * The owner (trainer) steps and adopts; it hears through hth_arrive_ops and answers with the
  * functions below. Meanwhile it neither steps nor takes part in rounds.
  *
- * Loop thread. No callback runs inside a call of this header. Ghost worlds: as in averaging/state.h.
+ * Loop thread. No callback runs inside a call of this header. Ghost worlds: as in
+ * averaging/state.h.
  */
 #ifndef HTH_COLLAB_ARRIVE_H
 #define HTH_COLLAB_ARRIVE_H

@@ -236,8 +236,7 @@ static void fetch(struct hth_trainer *t)
                     "must be reachable"
                   : "no trainer that has a state can be dialled: until a client has dialled this "
                     "one";
-    if (o.holders_count > 0 &&
-        hth_state_fetch_new(t->env, t->opts.rpc, &o, &n->fetch) != HTH_OK)
+    if (o.holders_count > 0 && hth_state_fetch_new(t->env, t->opts.rpc, &o, &n->fetch) != HTH_OK)
         n->news = "no memory for a state";
     hth_timer_set(t->env, n->timer, POLL_US);
 }

@@ -521,7 +521,8 @@ TEST(averages_go_on)
     probe.env = donor->env;
     probe.timer = hth_timer_new(donor->env, on_probe, &probe);
     hth_timer_set(donor->env, probe.timer, 0);
-    assert_err(HTH_E_AGAIN, ask(&f, HTH_STATE_METHOD_DESCRIBE, &(struct hth_state_ask){.schema = SCHEMA}));
+    assert_err(HTH_E_AGAIN,
+               ask(&f, HTH_STATE_METHOD_DESCRIBE, &(struct hth_state_ask){.schema = SCHEMA}));
     assert_ok(ask(&f, HTH_STATE_METHOD_DESCRIBE, &(struct hth_state_ask){.schema = SCHEMA}));
     assert_in_range(probe.longest_us, MS, 5 * MS);
     hth_timer_free(donor->env, probe.timer);

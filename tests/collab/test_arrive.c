@@ -56,7 +56,8 @@ TEST(a_missed_step_is_one_mean)
         go(n);
         check_end(10 * S, HTH_OK, cases[i].steps, cases[i].states);
         assert_int_equal(step_held(n), 40);
-        assert_int_equal(given(&run), cases[i].states > 0 ? run.state_bytes : cases[i].steps * MEAN_BYTES);
+        assert_int_equal(given(&run),
+                         cases[i].states > 0 ? run.state_bytes : cases[i].steps * MEAN_BYTES);
         tear_down(&run);
     }
 }
@@ -115,12 +116,10 @@ TEST(other_ways_cost_a_state)
     enum way { BRANCH, GENESIS, GENESIS_BEFORE, OTHER_GENESIS, OTHER_STEP, NO_MEAN };
     static const struct {
         enum way way;
-        uint32_t before, steps, states; /* of the run; which it takes */
-    } cases[] = {{BRANCH, 10, 0, 1},
-                 {GENESIS, 0, 0, 0}, /* of the same parameters: nothing is moved */
-                 {GENESIS_BEFORE, 3, 3, 0},
-                 {OTHER_GENESIS, 0, 0, 1},
-                 {OTHER_STEP, 0, 0, 1},
+        uint32_t before, steps, states;                         /* of the run; which it takes */
+    } cases[] = {{BRANCH, 10, 0, 1},        {GENESIS, 0, 0, 0}, /* of the same parameters: nothing
+                                                                   is moved */
+                 {GENESIS_BEFORE, 3, 3, 0}, {OTHER_GENESIS, 0, 0, 1}, {OTHER_STEP, 0, 0, 1},
                  {NO_MEAN, 10, 0, 1}};
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
         enum way way = cases[i].way;

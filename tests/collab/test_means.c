@@ -102,15 +102,15 @@ TEST(the_last_means_are_kept)
 {
     static const struct steps cases[] = {
         {false, 1, 1, 2 * S, 1, 1},
-        {false, 2, 5, 2 * S, 4, 2},                   /* those of two steps, */
-        {false, 6, 30, 100 * MS, 5, 26},              /* or of three seconds, */
-        {false, 31, 100, 5 * MS, 69, HTH_MEANS_MAX},  /* so many at most */
+        {false, 2, 5, 2 * S, 4, 2},                  /* those of two steps, */
+        {false, 6, 30, 100 * MS, 5, 26},             /* or of three seconds, */
+        {false, 31, 100, 5 * MS, 69, HTH_MEANS_MAX}, /* so many at most */
         {false, 101, 110, 4 * S, 109, 2},
-        {true, 111, 125, S, 111, 15},                 /* since a snapshot, */
-        {false, 126, 160, S, 158, 3},                 /* as long as it lasts, */
+        {true, 111, 125, S, 111, 15},                   /* since a snapshot, */
+        {false, 126, 160, S, 158, 3},                   /* as long as it lasts, */
         {true, 161, 204, 100 * MS, 173, HTH_MEANS_MAX}, /* so many at most */
-        {false, 203, 203, 0, 173, 31}, /* another branch's go, */
-        {false, 205, 205, 0, 205, 1},  /* and those before a gap */
+        {false, 203, 203, 0, 173, 31},                  /* another branch's go, */
+        {false, 205, 205, 0, 205, 1},                   /* and those before a gap */
     };
     setup(&run, false, 3, S);
     struct donor *d = add_donor(&run);
