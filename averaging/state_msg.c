@@ -33,16 +33,23 @@ struct hth_hash *hth_state_part_hash(const struct hth_state_desc *d, uint32_t in
     return (struct hth_hash *)(void *)d->hashes->data + index;
 }
 
+static struct hth_blob *zero_hashes(uint64_t parts)
+{
+    struct hth_blob *out = hth_blob_try_new(parts * sizeof(struct hth_hash));
+
+    HTH_ASSERT(out != NULL);
+    memset(out->data, 0, out->size);
+    return out;
+}
+
 struct hth_blob *hth_mean_hashes(const struct hth_crypto *crypto, const struct hth_blob *mean)
 {
     uint64_t part = hth_state_part_bytes(mean->size);
-    size_t parts = (mean->size + part - 1) / part;
-    struct hth_hash *hashes = hth_new_array(struct hth_hash, parts);
+    struct hth_blob *out = zero_hashes((mean->size + part - 1) / part);
+    struct hth_hash *hash = (struct hth_hash *)(void *)out->data;
 
-    for (size_t i = 0; mean->data != NULL && i < parts; i++)
-        crypto->hash(mean->data + i * part, HTH_MIN(part, mean->size - i * part), &hashes[i]);
-    struct hth_blob *out = hth_blob_copy(hashes, parts * sizeof(*hashes));
-    hth_free(hashes);
+    for (uint64_t at = 0; mean->data != NULL && at < mean->size; at += part)
+        crypto->hash(mean->data + at, HTH_MIN(part, mean->size - at), hash++);
     return out;
 }
 
@@ -52,8 +59,6 @@ enum hth_err hth_state_desc_init(struct hth_state_desc *d, uint64_t schema, uint
                                  const void *meta, size_t meta_len, uint64_t bytes,
                                  struct hth_blob *hashes)
 {
-    struct hth_hash *zeros;
-
     memset(d, 0, sizeof(*d));
     if (bytes == 0)
         return HTH_E_RANGE;
@@ -67,15 +72,9 @@ enum hth_err hth_state_desc_init(struct hth_state_desc *d, uint64_t schema, uint
     d->meta_len = (uint32_t)meta_len;
     if (meta_len > 0) /* else it may be NULL */
         memcpy(d->meta, meta, meta_len);
-    if (hashes != NULL && hashes->size != d->parts * sizeof(*zeros))
+    if (hashes != NULL && hashes->size != d->parts * sizeof(struct hth_hash))
         return HTH_E_MALFORMED;
-    if (hashes != NULL) {
-        d->hashes = hth_blob_ref(hashes);
-        return HTH_OK;
-    }
-    zeros = hth_new_array(struct hth_hash, d->parts);
-    d->hashes = hth_blob_copy(zeros, d->parts * sizeof(*zeros));
-    hth_free(zeros);
+    d->hashes = hashes != NULL ? hth_blob_ref(hashes) : zero_hashes(d->parts);
     return HTH_OK;
 }
 
