@@ -24,8 +24,8 @@
  *
  * The donor holds one snapshot, and nothing is copied or hashed unless somebody asks
  * (state_donor.c). A donor that can't be dialled (a client) is asked over a connection of its own
- * making: it dials newcomers that can be reached and says HERE, at most one in HTH_STATE_DIAL_US;
- * of many clients about HTH_STATE_REACH do so at a time.
+ * making: it dials newcomers that can be reached, with a PART of no name, at most one in
+ * HTH_STATE_DIAL_US; of many clients about HTH_STATE_REACH do so at a time.
  *
  * It keeps the last mean, always, and those before it as far back as one was kept or asked for
  * lately (3 s, or two steps), or is newer than its oldest snapshot: a newcomer that fetched a state
@@ -60,7 +60,6 @@ struct hth_rpc_target;
 
 #define HTH_STATE_METHOD_DESCRIBE 67
 #define HTH_STATE_METHOD_PART     68
-#define HTH_STATE_METHOD_HERE     69
 
 #define HTH_MEANS_MAX             32 /* that a donor keeps */
 

@@ -30,7 +30,7 @@
 #define MEAN_US   (3 * HTH_US_PER_S) /* a mean is kept, or two steps; a line may carry one a step */
 #define SLOW_RATE 1e6                /* bytes a second */
 #define FAST_RATE 20e6
-#define HERE_US   (5 * HTH_US_PER_S)
+#define DIAL_US   (5 * HTH_US_PER_S) /* for a newcomer's answer to a client */
 /* Of a snapshot, by one job: a few milliseconds. The averages of this peer's groups wait for the
  * same workers, and all of a group for them. */
 #define SLICE_BYTES (4u << 20)
@@ -432,7 +432,7 @@ void hth_state_donor_stats(const struct hth_state_donor *d, struct hth_state_don
 /* ---- reaching out ---------------------------------------------------------------------------- */
 
 /* The connection is what it was for. */
-static void on_here_answered(void *arg, const struct hth_rpc_result *r)
+static void on_dialled(void *arg, const struct hth_rpc_result *r)
 {
     (void)arg;
     (void)r;
@@ -452,7 +452,7 @@ static bool is_in_need(const struct hth_state_donor *d, const struct hth_roster_
  * other in random order, and of many clients few do at a time. */
 void hth_state_donor_reach(struct hth_state_donor *d, const struct hth_roster *roster)
 {
-    const struct hth_rpc_call_opts call = {.method = HTH_STATE_METHOD_HERE, .timeout_us = HERE_US};
+    const struct hth_rpc_call_opts call = {.method = HTH_STATE_METHOD_PART, .timeout_us = DIAL_US};
     const struct hth_roster_peer *p, *to = NULL;
     uint32_t clients = 0, in_need = 0;
     int64_t now = hth_now_us(d->env);
@@ -468,7 +468,7 @@ void hth_state_donor_reach(struct hth_state_donor *d, const struct hth_roster *r
     if (to == NULL || hth_rng_below(&d->rng, clients + 1) >= HTH_STATE_REACH)
         return;
     const struct hth_rpc_target target = {.peer = to->id, .addr = to->note.addr};
-    (void)!hth_rpc_call(d->rpc, &target, &call, on_here_answered, NULL, NULL);
+    (void)!hth_rpc_call(d->rpc, &target, &call, on_dialled, NULL, NULL);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */

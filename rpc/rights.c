@@ -13,7 +13,6 @@ static const struct {
     {19, 19, HTH_MAY_TRAIN | HTH_MAY_SERVE | HTH_MAY_WATCH}, /* WEIGHTS of experts */
     {64, 66, HTH_MAY_TRAIN | HTH_MAY_REDUCE},                /* JOIN, BEGIN, REDUCE */
     {67, 68, HTH_MAY_TRAIN | HTH_MAY_WATCH},                 /* DESCRIBE, PART of states, means */
-    {69, 69, HTH_MAY_TRAIN | HTH_MAY_REDUCE},                /* HERE */
     {72, 76, HTH_MAY_TRAIN | HTH_MAY_REDUCE},                /* READY, CALL, LINKS, ROW */
 };
 

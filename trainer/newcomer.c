@@ -387,13 +387,6 @@ void hth_newcomer_nudge(struct hth_trainer *t)
         hth_state_donor_reach(t->newcomer.donor, t->opts.share.roster);
 }
 
-/* A client that has a state has dialled: it may be asked now, and is with the next look. */
-static void on_here(void *arg, struct hth_rpc_request *req)
-{
-    (void)arg;
-    hth_rpc_reply(req, NULL);
-}
-
 /* ---- life ------------------------------------------------------------------------------------ */
 
 enum hth_err hth_newcomer_start(struct hth_trainer *t)
@@ -419,7 +412,6 @@ enum hth_err hth_newcomer_start(struct hth_trainer *t)
             hth_roster_set_progress(o->roster, t->stats.updates, 0, 0);
     }
     donor.schema = hth_roster_self(o->roster)->schema;
-    hth_rpc_serve(t->opts.rpc, HTH_STATE_METHOD_HERE, on_here, t);
     return hth_state_donor_new(t->env, t->opts.rpc, &donor, &n->donor);
 }
 
@@ -427,8 +419,6 @@ enum hth_err hth_newcomer_start(struct hth_trainer *t)
 void hth_newcomer_stop(struct hth_trainer *t)
 {
     hth_state_fetch_free(t->newcomer.fetch);
-    if (t->newcomer.donor != NULL)
-        hth_rpc_serve(t->opts.rpc, HTH_STATE_METHOD_HERE, NULL, NULL);
     hth_state_donor_free(t->newcomer.donor);
     t->newcomer.fetch = NULL;
     t->newcomer.donor = NULL;

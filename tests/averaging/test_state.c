@@ -149,9 +149,9 @@ TEST(holders_without_a_state)
 
 /* ---- clients that dial ----------------------------------------------------------------------- */
 
-static uint32_t heard; /* of all newcomers: HERE */
+static uint32_t heard; /* of all newcomers */
 
-static void count_here(void *arg, struct hth_rpc_request *req)
+static void count_dials(void *arg, struct hth_rpc_request *req)
 {
     (void)arg;
     heard++;
@@ -181,7 +181,7 @@ TEST(dials_are_bounded)
         for (uint32_t i = 0; i < idle; i++)
             add_client(&f, 12, 5);
         for (uint32_t i = 0; i < MANY; i++)
-            hth_rpc_serve(add_in_need(&f)->rpc, HTH_STATE_METHOD_HERE, count_here, NULL);
+            hth_rpc_serve(add_in_need(&f)->rpc, HTH_STATE_METHOD_PART, count_dials, NULL);
         hth_world_run_for(f.world, 3 * S);
         heard = 0;
         reach_for(&f, client, 16 * HTH_STATE_DIAL_US);

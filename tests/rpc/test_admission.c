@@ -286,7 +286,6 @@ static void each_method_has_its_roles(void **state)
     assert_int_equal(hth_rpc_rights(HTH_REDUCE_METHOD), reduces);
     assert_int_equal(hth_rpc_rights(HTH_STATE_METHOD_DESCRIBE), train | HTH_MAY_WATCH);
     assert_int_equal(hth_rpc_rights(HTH_STATE_METHOD_PART), train | HTH_MAY_WATCH);
-    assert_int_equal(hth_rpc_rights(HTH_STATE_METHOD_HERE), reduces);
     assert_int_equal(hth_rpc_rights(HTH_ROLL_METHOD_READY), reduces);
     assert_int_equal(hth_rpc_rights(HTH_ROLL_METHOD_CALL), reduces);
     assert_int_equal(hth_rpc_rights(HTH_ROLL_METHOD_LINKS), reduces);
