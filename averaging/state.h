@@ -69,7 +69,6 @@ struct hth_state_donor;
 
 struct hth_state_donor_opts {
     uint64_t schema;
-    bool client;               /* it can't be dialled */
     struct hth_budget *budget; /* of all kept means but the last, and their parts; NULL: none */
     /* Somebody wants a snapshot: call hth_state_donor_give soon, once; or never, while this peer
      * has no state itself. Not called again before it was given. */
@@ -103,7 +102,7 @@ void hth_state_donor_decline(struct hth_state_donor *donor);
  * referenced. Means of this step and of later ones were another branch's, and are let go. */
 void hth_state_donor_keep(struct hth_state_donor *donor, const struct hth_hash *head, uint64_t step,
                           struct hth_blob *mean, struct hth_blob *hashes);
-/* When the roster has changed: a client dials a newcomer. */
+/* When the roster has changed: a client, which the roster has no address of, dials a newcomer. */
 void hth_state_donor_reach(struct hth_state_donor *donor, const struct hth_roster *roster);
 void hth_state_donor_stats(const struct hth_state_donor *donor, struct hth_state_donor_stats *out);
 

@@ -457,7 +457,7 @@ void hth_state_donor_reach(struct hth_state_donor *d, const struct hth_roster *r
     uint32_t clients = 0, in_need = 0;
     int64_t now = hth_now_us(d->env);
 
-    if (!d->opts.client || now < d->reach_us)
+    if (hth_roster_self(roster)->addr.family != 0 || now < d->reach_us)
         return;
     d->reach_us = now + HTH_STATE_DIAL_US;
     for (uint32_t i = 0; (p = hth_roster_at(roster, i)) != NULL; i++) {

@@ -393,10 +393,8 @@ enum hth_err hth_newcomer_start(struct hth_trainer *t)
 {
     const struct hth_share_opts *o = &t->opts.share;
     struct hth_newcomer *n = &t->newcomer;
-    struct hth_state_donor_opts donor = {.client = o->addr.family == 0,
-                                         .want = hth_run_state_want,
-                                         .step = hth_run_state_step,
-                                         .arg = t};
+    struct hth_state_donor_opts donor = {
+        .want = hth_run_state_want, .step = hth_run_state_step, .arg = t};
 
     if (o->roster == NULL || t->collab != NULL)
         return HTH_OK;

@@ -63,8 +63,7 @@ struct handout_peer *add(struct handout *f, uint64_t step, uint32_t seed, bool n
     struct handout_peer *p = &f->peer[f->count];
     struct hth_node_opts node = {.halt = halt, .arg = p};
     struct hth_rpc_opts rpc = HTH_RPC_OPTS_INIT;
-    struct hth_state_donor_opts donor = {
-        .schema = SCHEMA, .client = f->clients, .want = want, .step = step_of, .arg = p};
+    struct hth_state_donor_opts donor = {.schema = SCHEMA, .want = want, .step = step_of, .arg = p};
     struct hth_addr addr;
     char name[24];
 
@@ -86,9 +85,7 @@ struct handout_peer *add(struct handout *f, uint64_t step, uint32_t seed, bool n
 
 struct handout_peer *add_client(struct handout *f, uint64_t step, uint32_t seed)
 {
-    f->clients = true;
     struct handout_peer *p = add(f, step, seed, false);
-    f->clients = false;
     open_roster(p, HTH_ROSTER_CLIENT);
     return p;
 }

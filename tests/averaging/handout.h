@@ -41,7 +41,6 @@ struct handout {
     struct hth_world *world;
     struct handout_peer peer[PEERS_MAX];
     uint32_t count;
-    bool clients; /* donors made now can't be dialled */
     struct handout_peer *newcomer;
     struct hth_state_fetch *fetch;
     bool done;
