@@ -6,6 +6,7 @@
 #include "support/suite.h"
 
 #include "collab/heads.h"
+#include "collab/roll_msg.h"
 #include "collab/row_msg.h"
 #include "core/limits.h"
 
