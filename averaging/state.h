@@ -135,8 +135,8 @@ struct hth_state_result {
 struct hth_state_fetch_opts {
     uint64_t schema;
     uint64_t bytes; /* of a state of this schema, or of a mean: any other is refused */
-    /* The head and the digest of a link whose mean is fetched; NULL: a state is. */
-    const struct hth_hash *head, *digest;
+    bool mean;      /* of the link with this head and digest; else a state */
+    struct hth_hash head, digest;
     uint64_t step_min;                    /* older states are refused */
     const struct hth_rpc_target *holders; /* to be asked; copied, at most HTH_STATE_DONORS_MAX */
     uint32_t holders_count;

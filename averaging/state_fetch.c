@@ -60,7 +60,6 @@ struct hth_state_fetch {
     struct hth_env *env;
     struct hth_rpc *rpc;
     struct hth_state_fetch_opts opts;
-    struct hth_hash head, digest; /* of a mean's link */
     struct hth_timer *timer;
     struct holder holder[HTH_STATE_DONORS_MAX];
     uint32_t holders;
@@ -105,7 +104,7 @@ HTH_PRINTF(2, 3) static void tell(struct hth_state_fetch *f, const char *fmt, ..
     if (strcmp(text, f->news) == 0)
         return;
     memcpy(f->news, text, sizeof(text));
-    HTH_LOG(f->env, HTH_INFO, HTH_SUB_AVG, "%s: %s", f->opts.head != NULL ? "mean" : "state", text);
+    HTH_LOG(f->env, HTH_INFO, HTH_SUB_AVG, "%s: %s", f->opts.mean ? "mean" : "state", text);
 }
 
 /* ---- holders --------------------------------------------------------------------------------- */
@@ -132,7 +131,7 @@ static bool may_give(const struct holder *h)
     const struct hth_state_fetch *f = h->fetch;
     uint32_t first = 0;
 
-    if (f->fetching || f->opts.head == NULL)
+    if (f->fetching || !f->opts.mean)
         return is_named(&h->desc, &f->desc);
     while (f->holder[first].describing == NULL && &f->holder[first] != h)
         first++;
@@ -189,9 +188,9 @@ static enum hth_err judge(const struct holder *h)
 
     if (d->bytes != f->opts.bytes)
         return HTH_E_BAD_SHAPE;
-    if (f->opts.head != NULL) {
+    if (f->opts.mean) {
         f->env->crypto->hash(d->hashes->data, d->hashes->size, &digest);
-        return f->values->data == NULL || memcmp(&digest, &f->digest, sizeof(digest)) == 0
+        return f->values->data == NULL || memcmp(&digest, &f->opts.digest, sizeof(digest)) == 0
                    ? HTH_OK
                    : HTH_E_PROTOCOL;
     }
@@ -207,8 +206,8 @@ static enum hth_err take_description(struct holder *h, const struct hth_rpc_resu
 
     HTH_TRY(r->err);
     HTH_TRY(hth_state_desc_open(r->payload, r->payload_len, f->opts.schema, &h->desc));
-    if (f->opts.head != NULL)
-        h->desc.name = f->head;
+    if (f->opts.mean)
+        h->desc.name = f->opts.head;
     else
         hth_state_desc_seal(&h->desc, f->env->crypto);
     enum hth_err err = judge(h);
@@ -240,12 +239,12 @@ static enum hth_err call(struct holder *h, uint16_t method, uint32_t part, int64
                          hth_rpc_done_fn *done, void *arg, struct hth_rpc_call **out)
 {
     const struct hth_state_fetch *f = h->fetch;
-    const struct hth_state_ask ask = {
-        .schema = f->opts.schema,
-        .step_min = f->opts.step_min,
-        .named = f->opts.head != NULL || method == HTH_STATE_METHOD_PART,
-        .name = method == HTH_STATE_METHOD_PART ? f->desc.name : f->head,
-        .part = part};
+    const struct hth_state_ask ask = {.schema = f->opts.schema,
+                                      .step_min = f->opts.step_min,
+                                      .named = f->opts.mean || method == HTH_STATE_METHOD_PART,
+                                      .name = method == HTH_STATE_METHOD_PART ? f->desc.name
+                                                                              : f->opts.head,
+                                      .part = part};
     uint8_t payload[HTH_STATE_ASK_MAX];
     const struct hth_rpc_call_opts opts = {
         .method = method,
@@ -322,7 +321,7 @@ static void begin_mean(struct hth_state_fetch *f)
     enum hth_err err = hth_state_desc_init(&d, f->opts.schema, 0, NULL, 0, f->opts.bytes, NULL);
 
     HTH_ASSERT(err == HTH_OK);
-    d.name = f->head;
+    d.name = f->opts.head;
     begin(f, &d);
     hth_state_desc_clear(&d);
 }
@@ -338,7 +337,7 @@ static enum hth_err settle(struct hth_state_fetch *f)
         const struct holder *h = &f->holder[i];
 
         if (h->desc.hashes == NULL)
-            waiting |= h->asked_us != 0 && !h->out && f->opts.head == NULL;
+            waiting |= h->asked_us != 0 && !h->out && !f->opts.mean;
         else if (best == NULL || is_better(f, &h->desc, best))
             best = &h->desc;
     }
@@ -619,7 +618,7 @@ static void pump(struct hth_state_fetch *f)
         finish(f, err);
         return;
     }
-    if (f->fetching || f->opts.head != NULL)
+    if (f->fetching || f->opts.mean)
         ask_parts(f);
     hth_timer_set(f->env, f->timer, LOOK_US);
 }
@@ -638,7 +637,7 @@ static void take_holders(struct hth_state_fetch *f, const struct hth_state_fetch
     struct hth_rng rng = hth_rng_split(&f->env->rng, "state", (uint64_t)f->begun_us);
 
     memcpy(at, o->holders, o->holders_count * sizeof(at[0]));
-    if (o->head == NULL)
+    if (!o->mean)
         hth_rng_shuffle(&rng, at, o->holders_count, sizeof(at[0]));
     for (uint32_t i = 0; i < o->holders_count; i++)
         f->holder[f->holders++] = (struct holder){.fetch = f, .at = at[i], .window = WINDOW};
@@ -661,14 +660,10 @@ enum hth_err hth_state_fetch_new(struct hth_env *env, struct hth_rpc *rpc,
     f->rpc = rpc;
     f->opts = *o;
     f->values = values;
-    if (o->head != NULL) {
-        f->head = *o->head;
-        f->digest = *o->digest;
-    }
     f->begun_us = f->moved_us = hth_now_us(env);
     f->timer = hth_timer_new(env, on_timer, f);
     take_holders(f, o);
-    if (o->head != NULL)
+    if (o->mean)
         begin_mean(f);
     hth_timer_set(env, f->timer, 0);
     *out = f;

@@ -254,8 +254,9 @@ static void on_mean(void *arg, enum hth_err err, const struct hth_state_result *
 static enum hth_err fetch_mean(struct hth_arrive *a, uint32_t i)
 {
     struct hth_state_fetch_opts o = {.bytes = a->opts.values * sizeof(float),
-                                     .head = hth_chain_head(a->chain, a->path[i]),
-                                     .digest = &hth_chain_at(a->chain, a->path[i])->mean,
+                                     .mean = true,
+                                     .head = *hth_chain_head(a->chain, a->path[i]),
+                                     .digest = hth_chain_at(a->chain, a->path[i])->mean,
                                      .on_done = on_mean,
                                      .arg = ahead_of(a, i)};
     return fetch(a, &o, &ahead_of(a, i)->fetch);
