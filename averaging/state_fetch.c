@@ -2,9 +2,10 @@
 /*
  * The fetcher's side.
  *
- *   LOOK    ask a few holders to describe what they have; settle on a root
- *   FETCH   parts in flight from all donors of that root; each checked by a job
- *             no donor left -> LOOK, with the parts that came kept for the same root
+ *   LOOK    ask a few holders to describe what they have; settle on a name
+ *             of a mean, whose name and size are known, parts are asked of the first one meanwhile
+ *   FETCH   parts in flight from all donors of that name; each checked by a job
+ *             no donor left -> LOOK, with the parts that came kept for the same name
  *   DONE    on_done
  *
  * `pump` does whatever can be done now; answers and a timer call it.
@@ -19,39 +20,39 @@
 #include "core/mem.h"
 #include "rpc/rpc.h"
 
-#define BEHIND_TIMES 4                     /* that a donor may be behind before it is struck off */
-#define LOOK_US      (250 * HTH_US_PER_MS) /* between two looks around */
-#define GRACE_US     (20 * HTH_US_PER_MS)  /* for more answers: as long as the first took, ... */
-#define GRACE_MAX_US (300 * HTH_US_PER_MS) /* ... within these */
-#define STRUCK_US    (5 * HTH_US_PER_S)    /* until a donor is asked again */
-#define DESCRIBE_US  (10 * HTH_US_PER_S)   /* a snapshot has to be made */
-#define HEDGE_US     (1 * HTH_US_PER_S)    /* for an answer, before others are asked, too */
-#define DONORS       4                     /* asked at once; silent ones do not count, ... */
-#define ASKED_MAX    16                    /* ... up to so many */
-#define PART_US      (2 * HTH_US_PER_S)    /* for a part, and as slow as: */
-#define PART_RATE    1e6                   /* bytes a second, with all that is in flight */
+#define LOOK_US     (50 * HTH_US_PER_MS)  /* between two looks around */
+#define GRACE_US    (150 * HTH_US_PER_MS) /* after the first description, for more */
+#define FAILS       4 /* a holder is left out that is behind or silent so often */
+#define BEHIND_US   (250 * HTH_US_PER_MS) /* before it is asked again */
+#define DESCRIBE_US (2 * HTH_US_PER_S)    /* for a description */
+#define HEDGE_US    (1 * HTH_US_PER_S)    /* for a description, before others are asked, too */
+#define DONORS      4                     /* asked at first */
+#define PART_US     (500 * HTH_US_PER_MS) /* for a part, and as slow as: */
+#define PART_RATE   1e6                   /* bytes a second, with all that is in flight */
+#define WINDOW      2                     /* parts in flight of a donor, and one more for each */
+#define LATE_US     (300 * HTH_US_PER_MS) /* for a part while another donor has nothing to do */
 
 enum part_state { PART_MISSING, PART_ASKED, PART_CHECKED, PART_DONE };
 
-struct donor {
+struct holder {
     struct hth_state_fetch *fetch;
     struct hth_rpc_target at;
     struct hth_rpc_call *describing;
-    int64_t asked_us; /* to describe */
-    bool described;
-    struct hth_state_desc desc;
-    int64_t gave_us; /* its last part of the present state that was right; 0: none */
-    uint32_t in_flight;
-    int64_t struck_until_us;
-    uint32_t behind; /* times that it had none that is far enough */
-    bool lost;       /* struck off for what it did: not asked again */
+    int64_t asked_us;           /* to describe, the first time */
+    int64_t again_us;           /* not before it is asked again */
+    struct hth_state_desc desc; /* no hashes: it has described nothing */
+    uint32_t in_flight, window;
+    int64_t took_us; /* its last part */
+    uint32_t fails;  /* times that it was behind or silent, since it gave a part */
+    bool out;        /* not asked again */
 };
 
 struct ask {
     struct hth_state_fetch *fetch;
     struct ask *next;
-    struct donor *donor;
+    struct holder *holder;
     uint32_t part;
+    int64_t asked_us;
     struct hth_rpc_call *call;
 };
 
@@ -60,29 +61,29 @@ struct hth_state_fetch {
     struct hth_rpc *rpc;
     struct hth_state_fetch_opts opts;
     struct hth_timer *timer;
-    struct donor donor[HTH_STATE_DONORS_MAX];
-    uint32_t donors;
-    struct hth_state_desc desc; /* of the state being fetched; 0 parts: none */
+    struct holder holder[HTH_STATE_DONORS_MAX];
+    uint32_t holders;
+    struct hth_state_desc desc; /* of what is fetched; no hashes: nothing yet */
     bool fetching;              /* its donors are alive; else looking for some */
     struct hth_blob *values;
     uint8_t *state; /* enum part_state per part */
     uint32_t done;
     struct ask *asks;
     uint32_t checks; /* jobs under way */
-    int64_t asked_us, first_answer_us, begun_us;
+    int64_t first_answer_us, begun_us, moved_us;
+    bool unjudged; /* a state was described of which the owner can't tell */
     bool freed, finished;
     struct hth_state_result result;
-    struct hth_state_peers said_by;
     char news[200];
 };
 
-/* Copies a part to its place and compares its hash: the fetch, and the state that it fetches, stay
- * as long as checks are under way. */
+/* Copies a part to its place and compares its hash: the fetch, and what it fetches, stay as long as
+ * checks are under way. */
 struct check {
     struct hth_job job;
     struct hth_state_fetch *fetch;
     const struct hth_crypto *crypto;
-    struct donor *donor;
+    struct holder *holder;
     uint32_t part;
     struct hth_blob *from;
     size_t from_offset;
@@ -103,37 +104,38 @@ HTH_PRINTF(2, 3) static void tell(struct hth_state_fetch *f, const char *fmt, ..
     if (strcmp(text, f->news) == 0)
         return;
     memcpy(f->news, text, sizeof(text));
-    HTH_LOG(f->env, HTH_INFO, HTH_SUB_AVG, "state: %s", text);
-    if (f->opts.on_news != NULL)
-        f->opts.on_news(f->opts.arg, f->news);
+    HTH_LOG(f->env, HTH_INFO, HTH_SUB_AVG, "%s: %s", f->opts.mean ? "mean" : "state", text);
 }
 
-/* ---- donors ---------------------------------------------------------------------------------- */
+/* ---- holders --------------------------------------------------------------------------------- */
 
-static bool same_root(const struct hth_hash *a, const struct hth_hash *b)
+static bool is_named(const struct hth_state_desc *d, const struct hth_state_desc *like)
 {
-    return memcmp(a, b, sizeof(*a)) == 0;
+    return d->hashes != NULL && like->hashes != NULL &&
+           memcmp(&d->name, &like->name, sizeof(d->name)) == 0;
 }
 
-static bool is_struck(const struct donor *d)
-{
-    return d->struck_until_us > hth_now_us(d->fetch->env);
-}
-
-/* It can give parts of the state being fetched. */
-static bool can_give(const struct donor *d)
-{
-    return d->described && d->fetch->desc.parts > 0 && !is_struck(d) &&
-           same_root(&d->desc.root, &d->fetch->desc.root);
-}
-
-static uint32_t donors_alive(const struct hth_state_fetch *f)
+/* Those that have described this. */
+static uint32_t donors_of(const struct hth_state_fetch *f, const struct hth_state_desc *d)
 {
     uint32_t n = 0;
 
-    for (uint32_t i = 0; i < f->donors; i++)
-        n += can_give(&f->donor[i]);
+    for (uint32_t i = 0; i < f->holders; i++)
+        n += is_named(&f->holder[i].desc, d);
     return n;
+}
+
+/* Whether parts are asked of it: it has described this, or may be about to. */
+static bool may_give(const struct holder *h)
+{
+    const struct hth_state_fetch *f = h->fetch;
+    uint32_t first = 0;
+
+    if (f->fetching || !f->opts.mean)
+        return is_named(&h->desc, &f->desc);
+    while (f->holder[first].describing == NULL && &f->holder[first] != h)
+        first++;
+    return h->describing != NULL && h == &f->holder[first];
 }
 
 static void ask_free(struct ask *a)
@@ -143,18 +145,18 @@ static void ask_free(struct ask *a)
     while (*at != a)
         at = &(*at)->next;
     *at = a->next;
-    a->donor->in_flight--;
+    a->holder->in_flight--;
     hth_free(a);
 }
 
-/* Parts that are on their way from this donor (NULL: any) will be asked elsewhere. */
-static void cancel_asks(struct hth_state_fetch *f, const struct donor *of)
+/* Parts that are on their way from this holder (NULL: any) will be asked elsewhere. */
+static void cancel_asks(struct hth_state_fetch *f, const struct holder *of)
 {
     struct ask *next;
 
     for (struct ask *a = f->asks; a != NULL; a = next) {
         next = a->next;
-        if (of != NULL && a->donor != of)
+        if (of != NULL && a->holder != of)
             continue;
         hth_rpc_cancel(a->call);
         f->state[a->part] = PART_MISSING;
@@ -162,219 +164,236 @@ static void cancel_asks(struct hth_state_fetch *f, const struct donor *of)
     }
 }
 
-/* It failed: not asked for a while. */
-static void strike(struct donor *d, const char *why)
+/* It has to describe what it has again, after that time; INT64_MAX: it is left out for good. */
+static void put_off(struct holder *h, int64_t us, const char *why)
 {
-    struct hth_state_fetch *f = d->fetch;
+    struct hth_state_fetch *f = h->fetch;
     char id[HTH_PEER_SHORT_LEN];
 
-    d->described = false;
-    d->struck_until_us = hth_now_us(f->env) + STRUCK_US;
-    d->lost = true;
-    hth_state_desc_clear(&d->desc);
-    cancel_asks(f, d);
-    tell(f, "peer %s is left out: %s", hth_peer_id_short(&d->at.peer, id), why);
-}
-
-/* It did nothing wrong, and is asked again after this time. */
-static void spare(struct donor *d, int64_t after_us)
-{
-    d->struck_until_us = hth_now_us(d->fetch->env) + after_us;
-    d->lost = false;
+    hth_state_desc_clear(&h->desc);
+    cancel_asks(f, h);
+    h->out = us == INT64_MAX;
+    h->again_us = h->out ? us : hth_now_us(f->env) + us;
+    tell(f, "peer %s is %s: %s", hth_peer_id_short(&h->at.peer, id),
+         h->out ? "left out" : "put off", why);
 }
 
 /* ---- looking --------------------------------------------------------------------------------- */
 
-static enum hth_err judge(const struct donor *donor)
+static enum hth_err judge(const struct holder *h)
 {
-    const struct hth_state_fetch *f = donor->fetch;
-    const struct hth_state_desc *d = &donor->desc;
+    const struct hth_state_fetch *f = h->fetch;
+    const struct hth_state_desc *d = &h->desc;
+    struct hth_hash digest;
 
-    if (d->schema != f->opts.schema || d->bytes != f->opts.bytes)
+    if (d->bytes != f->opts.bytes)
         return HTH_E_BAD_SHAPE;
+    if (f->opts.mean) {
+        f->env->crypto->hash(d->hashes->data, d->hashes->size, &digest);
+        return f->values->data == NULL || memcmp(&digest, &f->opts.digest, sizeof(digest)) == 0
+                   ? HTH_OK
+                   : HTH_E_PROTOCOL;
+    }
     if (d->step < f->opts.step_min)
         return HTH_E_STALE;
     return f->opts.judge == NULL ? HTH_OK
-                                 : f->opts.judge(f->opts.arg, &donor->at, d->meta, d->meta_len);
+                                 : f->opts.judge(f->opts.arg, &h->at, d->meta, d->meta_len);
+}
+
+static enum hth_err take_description(struct holder *h, const struct hth_rpc_result *r)
+{
+    struct hth_state_fetch *f = h->fetch;
+
+    HTH_TRY(r->err);
+    HTH_TRY(hth_state_desc_open(r->payload, r->payload_len, f->opts.schema, &h->desc));
+    if (f->opts.mean)
+        h->desc.name = f->opts.head;
+    else
+        hth_state_desc_seal(&h->desc, f->env->crypto);
+    enum hth_err err = judge(h);
+    f->unjudged |= err == HTH_E_AGAIN;
+    if ((err == HTH_OK || err == HTH_E_AGAIN) && f->first_answer_us == 0)
+        f->first_answer_us = hth_now_us(f->env);
+    return err;
 }
 
 static void on_described(void *arg, const struct hth_rpc_result *r)
 {
-    struct donor *d = arg;
-    struct hth_state_fetch *f = d->fetch;
-    enum hth_err err = r->err;
+    struct holder *h = arg;
+    enum hth_err err = take_description(h, r);
+    int64_t us = INT64_MAX;
 
-    d->describing = NULL;
-    hth_state_desc_clear(&d->desc);
-    if (err == HTH_OK)
-        err = hth_state_desc_open(r->payload, r->payload_len, f->env->crypto, &d->desc);
-    if (err == HTH_OK)
-        err = judge(d);
-    if (err != HTH_OK) {
-        strike(d, hth_err_text(err));
-        if (r->retry_after_us > 0)
-            spare(d, HTH_MIN(r->retry_after_us, STRUCK_US));
-        else if (err == HTH_E_AGAIN || (err == HTH_E_STALE && ++d->behind < BEHIND_TIMES))
-            spare(d, LOOK_US); /* its next one may do */
-    } else {
-        d->described = true;
-        d->lost = false;
-        d->behind = 0;
-        if (f->first_answer_us == 0)
-            f->first_answer_us = hth_now_us(f->env);
-    }
-    pump(f);
+    h->describing = NULL;
+    h->window = WINDOW;
+    if (err == HTH_E_AGAIN || err == HTH_E_BUSY || hth_err_class(err) == HTH_CLASS_LOCAL)
+        us = LOOK_US;
+    else if ((err == HTH_E_STALE || err == HTH_E_TIMEOUT) && ++h->fails < FAILS)
+        us = BEHIND_US; /* its next one may do */
+    if (err != HTH_OK)
+        put_off(h, us, r->remote ? r->text : hth_err_text(err));
+    pump(h->fetch);
 }
 
-static void ask_to_describe(struct donor *d)
+/* Asks for what is fetched, or for that part of it. */
+static enum hth_err call(struct holder *h, uint16_t method, uint32_t part, int64_t timeout_us,
+                         hth_rpc_done_fn *done, void *arg, struct hth_rpc_call **out)
 {
-    struct hth_state_fetch *f = d->fetch;
-    uint8_t payload[HTH_STATE_REQUEST_MAX];
-    struct hth_rpc_call_opts call = {.method = HTH_STATE_METHOD_DESCRIBE,
-                                     .timeout_us = DESCRIBE_US};
+    const struct hth_state_fetch *f = h->fetch;
+    const struct hth_state_ask ask = {.schema = f->opts.schema,
+                                      .step_min = f->opts.step_min,
+                                      .named = f->opts.mean || method == HTH_STATE_METHOD_PART,
+                                      .name = method == HTH_STATE_METHOD_PART ? f->desc.name
+                                                                              : f->opts.head,
+                                      .part = part};
+    uint8_t payload[HTH_STATE_ASK_MAX];
+    const struct hth_rpc_call_opts opts = {
+        .method = method,
+        .timeout_us = timeout_us,
+        .body = {.payload = payload, .payload_len = hth_state_ask_pack(&ask, payload)}};
+
+    return hth_rpc_call(f->rpc, &h->at, &opts, done, arg, out);
+}
+
+static void ask_to_describe(struct holder *h)
+{
+    struct hth_state_fetch *f = h->fetch;
     enum hth_err err;
 
-    call.body.payload_len = hth_state_describe_pack(f->opts.schema, f->opts.step_min, payload);
-    call.body.payload = payload;
-    d->asked_us = hth_now_us(f->env);
-    if (f->asked_us == 0)
-        f->asked_us = d->asked_us;
-    err = hth_rpc_call(f->rpc, &d->at, &call, on_described, d, &d->describing);
+    if (h->asked_us == 0)
+        h->asked_us = hth_now_us(f->env);
+    err = call(h, HTH_STATE_METHOD_DESCRIBE, 0, DESCRIBE_US, on_described, h, &h->describing);
     if (err != HTH_OK)
-        strike(d, hth_err_text(err));
+        put_off(h, INT64_MAX, hth_err_text(err));
 }
 
-/* Those that do not answer soon do not count, up to a bound. */
+/* Those that have nothing for long do not count. */
 static bool are_enough_asked(const struct hth_state_fetch *f)
 {
     int64_t since_us = hth_now_us(f->env) - HEDGE_US;
-    uint32_t asked = 0, soon = 0;
-
-    for (uint32_t i = 0; i < f->donors; i++) {
-        const struct donor *d = &f->donor[i];
-
-        asked += d->described || d->describing != NULL;
-        soon += d->described || (d->describing != NULL && d->asked_us > since_us);
-    }
-    return soon >= DONORS || asked >= ASKED_MAX;
-}
-
-static void ask_around(struct hth_state_fetch *f)
-{
-    for (uint32_t i = 0; i < f->donors && !are_enough_asked(f); i++) {
-        struct donor *d = &f->donor[i];
-
-        if (d->describing == NULL && !d->described && !is_struck(d))
-            ask_to_describe(d);
-    }
-}
-
-/* How many of the described donors have this root. */
-static uint32_t votes(const struct hth_state_fetch *f, const struct hth_hash *root)
-{
     uint32_t n = 0;
 
-    for (uint32_t i = 0; i < f->donors; i++)
-        n += f->donor[i].described && same_root(&f->donor[i].desc.root, root);
-    return n;
+    for (uint32_t i = 0; i < f->holders; i++) {
+        const struct holder *h = &f->holder[i];
+
+        n += h->desc.hashes != NULL || (h->asked_us > since_us && !h->out);
+    }
+    return n >= DONORS;
+}
+
+/* Also while parts come: those that have it later help. */
+static void ask_around(struct hth_state_fetch *f)
+{
+    for (uint32_t i = 0; i < f->holders; i++) {
+        struct holder *h = &f->holder[i];
+
+        if (h->describing == NULL && h->desc.hashes == NULL && h->again_us <= hth_now_us(f->env) &&
+            (h->asked_us != 0 || (!f->fetching && !are_enough_asked(f))))
+            ask_to_describe(h);
+    }
 }
 
 static bool is_better(const struct hth_state_fetch *f, const struct hth_state_desc *a,
                       const struct hth_state_desc *b)
 {
-    bool a_now = f->desc.parts > 0 && same_root(&a->root, &f->desc.root);
-    bool b_now = f->desc.parts > 0 && same_root(&b->root, &f->desc.root);
+    bool a_now = is_named(a, &f->desc), b_now = is_named(b, &f->desc);
 
     if (a_now != b_now) /* what was begun is finished */
         return a_now;
-    if (a->step != b->step)
-        return a->step > b->step;
-    if (votes(f, &a->root) != votes(f, &b->root))
-        return votes(f, &a->root) > votes(f, &b->root);
-    return memcmp(&a->root, &b->root, sizeof(a->root)) > 0;
+    if (donors_of(f, a) != donors_of(f, b))
+        return donors_of(f, a) > donors_of(f, b);
+    return a->step > b->step;
 }
 
-static enum hth_err begin(struct hth_state_fetch *f, const struct hth_state_desc *d)
+static void begin(struct hth_state_fetch *f, const struct hth_state_desc *d)
 {
-    struct hth_blob *values = NULL;
-
-    if (hth_fault(f->env, "averaging.state"))
-        return HTH_E_NO_MEMORY;
-    HTH_TRY(hth_env_blob_new(f->env, d->bytes, f->opts.budget, &values));
     hth_state_desc_clear(&f->desc);
-    hth_blob_unref(f->values);
+    f->desc = hth_state_desc_ref(d);
     hth_free(f->state);
-    f->values = values;
-    f->desc = *d;
-    f->desc.hashes = hth_new_array(struct hth_hash, d->parts);
-    memcpy(f->desc.hashes, d->hashes, d->parts * sizeof(*d->hashes));
     f->state = hth_calloc(d->parts, 1);
     f->done = 0;
-    for (uint32_t i = 0; i < f->donors; i++)
-        f->donor[i].gave_us = 0;
-    return HTH_OK;
+    f->result.said_by.count = 0;
 }
 
-/* Settles on a root, once nobody who was asked may still say something better. */
-static void settle(struct hth_state_fetch *f)
+/* Of a mean all but the hashes is known. */
+static void begin_mean(struct hth_state_fetch *f)
 {
-    const struct donor *best = NULL;
-    int64_t grace_us = HTH_MAX(f->first_answer_us - f->asked_us, GRACE_US);
+    struct hth_state_desc d;
+    enum hth_err err = hth_state_desc_init(&d, f->opts.schema, 0, NULL, 0, f->opts.bytes, NULL);
+
+    HTH_ASSERT(err == HTH_OK);
+    d.name = f->opts.head;
+    begin(f, &d);
+    hth_state_desc_clear(&d);
+}
+
+/* Settles on a name, once nobody who was asked may still say something better. E_AGAIN: of none
+ * that is described the owner can tell whether it would do. */
+static enum hth_err settle(struct hth_state_fetch *f)
+{
+    const struct hth_state_desc *best = NULL;
     bool waiting = false;
-    enum hth_err err = HTH_OK;
 
-    for (uint32_t i = 0; i < f->donors; i++) {
-        const struct donor *d = &f->donor[i];
+    for (uint32_t i = 0; i < f->holders; i++) {
+        const struct holder *h = &f->holder[i];
 
-        waiting = waiting || d->describing != NULL;
-        if (d->described && (best == NULL || is_better(f, &d->desc, &best->desc)))
-            best = d;
+        if (h->desc.hashes == NULL)
+            waiting |= h->asked_us != 0 && !h->out && !f->opts.mean;
+        else if (best == NULL || is_better(f, &h->desc, best))
+            best = &h->desc;
     }
-    if (best == NULL ||
-        (waiting && hth_now_us(f->env) < f->first_answer_us + HTH_MIN(grace_us, GRACE_MAX_US)))
-        return;
-    if (f->desc.parts == 0 || !same_root(&f->desc.root, &best->desc.root))
-        err = begin(f, &best->desc);
-    if (err != HTH_OK) {
-        tell(f, "no room for %llu bytes: %s", (unsigned long long)best->desc.bytes,
-             hth_err_text(err));
-        return;
-    }
+    if (f->first_answer_us == 0 || (waiting && hth_now_us(f->env) < f->first_answer_us + GRACE_US))
+        return HTH_OK;
+    if (best == NULL)
+        return f->unjudged ? HTH_E_AGAIN : HTH_OK;
+    if (!is_named(best, &f->desc))
+        begin(f, best);
+    hth_state_desc_clear(&f->desc);
+    f->desc = hth_state_desc_ref(best);
     f->fetching = true;
     tell(f, "fetching step %llu, %u parts of %llu KiB, from %u peers",
          (unsigned long long)f->desc.step, f->desc.parts,
-         (unsigned long long)(f->desc.part_bytes >> 10), donors_alive(f));
+         (unsigned long long)(f->desc.part_bytes >> 10), donors_of(f, &f->desc));
+    return HTH_OK;
 }
 
 /* ---- parts ----------------------------------------------------------------------------------- */
 
-static void finish(struct hth_state_fetch *f)
+/* Puts the holder that gave a part in front of those before. */
+static void note_giver(struct hth_state_fetch *f, const struct hth_peer_id *id)
+{
+    struct hth_state_peers *p = &f->result.said_by;
+    uint32_t at = 0;
+
+    while (at < p->count && !hth_peer_id_eq(&p->id[at], id))
+        at++;
+    p->count += at == p->count;
+    memmove(&p->id[1], &p->id[0], at * sizeof(*id));
+    p->id[0] = *id;
+}
+
+static void finish(struct hth_state_fetch *f, enum hth_err err)
 {
     struct hth_state_result *r = &f->result;
-    int64_t gave_us[HTH_STATE_DONORS_MAX];
 
     f->finished = true;
+    if (err != HTH_OK) {
+        f->opts.on_done(f->opts.arg, err, NULL); /* may free us */
+        return;
+    }
     r->step = f->desc.step;
     r->meta = f->desc.meta;
     r->meta_len = f->desc.meta_len;
     r->values = f->values;
+    r->hashes = f->desc.hashes;
     r->took_us = hth_now_us(f->env) - f->begun_us;
-    r->said_by = &f->said_by;
-    for (uint32_t i = 0; i < f->donors; i++) {
-        const struct donor *d = &f->donor[i];
-
-        r->donors += d->gave_us > 0;
-        if (d->gave_us == 0 && !can_give(d))
-            continue;
-        uint32_t at = f->said_by.count++;
-        for (; at > 0 && gave_us[at - 1] < d->gave_us; at--) {
-            gave_us[at] = gave_us[at - 1];
-            f->said_by.id[at] = f->said_by.id[at - 1];
-        }
-        gave_us[at] = d->gave_us;
-        f->said_by.id[at] = d->at.peer;
-    }
-    f->opts.on_done(f->opts.arg, r); /* may free us */
+    struct hth_state_peers gave = r->said_by;
+    r->said_by.count = 0;
+    for (uint32_t i = 0; i < f->holders; i++)
+        if (is_named(&f->holder[i].desc, &f->desc))
+            note_giver(f, &f->holder[i].at.peer);
+    while (gave.count > 0)
+        note_giver(f, &gave.id[--gave.count]);
+    f->opts.on_done(f->opts.arg, HTH_OK, r); /* may free us */
 }
 
 static void check_run(struct hth_job *job)
@@ -387,7 +406,7 @@ static void check_run(struct hth_job *job)
 
     memcpy(into, c->from->data + c->from_offset, len);
     c->crypto->hash(into, len, &got);
-    c->bad = !same_root(&got, &d->hashes[c->part]);
+    c->bad = memcmp(&got, hth_state_part_hash(d, c->part), sizeof(got)) != 0;
 }
 
 static void destroy(struct hth_state_fetch *f);
@@ -398,7 +417,7 @@ static void check_done(struct hth_job *job, enum hth_err err)
     struct hth_state_fetch *f = c->fetch;
     bool bad = c->bad || err != HTH_OK;
     uint32_t part = c->part;
-    struct donor *d = c->donor;
+    struct holder *h = c->holder;
 
     hth_blob_unref(c->from);
     hth_free(c);
@@ -408,20 +427,25 @@ static void check_done(struct hth_job *job, enum hth_err err)
             destroy(f);
         return;
     }
-    d->in_flight--; /* as a part that is checked */
+    h->in_flight--; /* as a part that is checked */
     f->state[part] = bad ? PART_MISSING : PART_DONE;
-    f->done += !bad;
-    if (!bad)
-        d->gave_us = hth_now_us(f->env);
-    if (bad)
-        strike(d, err != HTH_OK ? hth_err_text(err) : "it sent bytes that do not fit their hash");
+    if (bad) {
+        put_off(h, INT64_MAX,
+                err != HTH_OK ? hth_err_text(err) : "it sent bytes that do not fit their hash");
+    } else {
+        f->done++;
+        f->moved_us = hth_now_us(f->env);
+        h->window++;
+        h->fails = 0;
+        note_giver(f, &h->at.peer);
+    }
     pump(f);
 }
 
 /* Errors: E_BAD_SHAPE, those of a submit. */
-static enum hth_err check_part(struct donor *d, uint32_t part, const struct hth_rpc_result *r)
+static enum hth_err check_part(struct holder *h, uint32_t part, const struct hth_rpc_result *r)
 {
-    struct hth_state_fetch *f = d->fetch;
+    struct hth_state_fetch *f = h->fetch;
     uint64_t len = hth_state_part_len(&f->desc, part);
     const struct hth_tensor *t = r->tensors;
     struct check *c;
@@ -432,7 +456,7 @@ static enum hth_err check_part(struct donor *d, uint32_t part, const struct hth_
     c = hth_new(struct check);
     c->fetch = f;
     c->crypto = f->env->crypto;
-    c->donor = d;
+    c->holder = h;
     c->part = part;
     c->from = hth_blob_ref(t->blob);
     c->from_offset = t->offset;
@@ -449,7 +473,7 @@ static enum hth_err check_part(struct donor *d, uint32_t part, const struct hth_
     }
     f->checks++;
     f->state[part] = PART_CHECKED;
-    d->in_flight++; /* until it was checked */
+    h->in_flight++; /* until it was checked */
     return HTH_OK;
 }
 
@@ -457,58 +481,74 @@ static void on_part(void *arg, const struct hth_rpc_result *r)
 {
     struct ask *a = arg;
     struct hth_state_fetch *f = a->fetch;
-    struct donor *d = a->donor;
+    struct holder *h = a->holder;
     uint32_t part = a->part;
     enum hth_err err = r->err;
 
+    h->took_us = hth_now_us(f->env) - a->asked_us;
     ask_free(a);
+    f->state[part] = PART_MISSING;
     if (err == HTH_OK) {
         f->result.bytes += hth_state_part_len(&f->desc, part);
-        err = check_part(d, part, r);
+        if (h->desc.hashes != NULL)
+            err = check_part(h, part, r);
+        else
+            h->window = 0; /* it can't be checked: first the holder describes it */
     }
-    if (err != HTH_OK) {
-        f->state[part] = PART_MISSING;
-        strike(d, hth_err_text(err));
-        if (err == HTH_E_NOT_FOUND) /* it has a younger one by now */
-            spare(d, 0);
-        else if (err == HTH_E_BUSY || hth_err_class(err) == HTH_CLASS_LOCAL)
-            spare(d, LOOK_US);
-    }
+    h->fails += err == HTH_E_TIMEOUT;
+    if (err != HTH_OK)
+        put_off(h,
+                err == HTH_E_BAD_SHAPE   ? INT64_MAX
+                : err == HTH_E_NOT_FOUND ? 0
+                                         : LOOK_US,
+                hth_err_text(err));
     pump(f);
 }
 
 /* Parts share this peer's line with all others in flight. */
-static int64_t part_timeout_us(const struct hth_state_fetch *f)
+static int64_t part_timeout_us(const struct holder *h)
 {
+    const struct hth_state_fetch *f = h->fetch;
     uint32_t in_flight = 1;
 
-    for (uint32_t i = 0; i < f->donors; i++)
-        in_flight += f->donor[i].in_flight;
-    return PART_US + (int64_t)(1e6 * in_flight * (double)f->desc.part_bytes / PART_RATE);
+    for (uint32_t i = 0; i < f->holders; i++)
+        in_flight += f->holder[i].in_flight;
+    return (PART_US + (int64_t)(1e6 * in_flight * (double)f->desc.part_bytes / PART_RATE))
+           << HTH_MIN(h->fails, FAILS); /* so that each is longer */
 }
 
-static bool ask_part(struct donor *d, uint32_t part)
+static bool ask_part(struct holder *h, uint32_t part)
 {
-    struct hth_state_fetch *f = d->fetch;
-    uint8_t payload[HTH_STATE_REQUEST_MAX];
-    struct hth_rpc_call_opts call = {.method = HTH_STATE_METHOD_PART,
-                                     .timeout_us = part_timeout_us(f)};
+    struct hth_state_fetch *f = h->fetch;
     struct ask *a = hth_new(struct ask);
     enum hth_err err;
 
-    *a = (struct ask){.fetch = f, .next = f->asks, .donor = d, .part = part};
+    *a = (struct ask){
+        .fetch = f, .next = f->asks, .holder = h, .part = part, .asked_us = hth_now_us(f->env)};
     f->asks = a;
-    d->in_flight++;
-    call.body.payload_len = hth_state_part_pack(&f->desc.root, part, payload);
-    call.body.payload = payload;
-    err = hth_rpc_call(f->rpc, &d->at, &call, on_part, a, &a->call);
+    h->in_flight++;
+    err = call(h, HTH_STATE_METHOD_PART, part, part_timeout_us(h), on_part, a, &a->call);
     if (err != HTH_OK) {
         ask_free(a);
-        strike(d, hth_err_text(err));
+        put_off(h, LOOK_US, hth_err_text(err));
         return false;
     }
     f->state[part] = PART_ASKED;
     return true;
+}
+
+/* A donor with nothing to do takes over from one whose part is late, twice as late as its own. */
+static bool relieve(const struct holder *idle)
+{
+    int64_t late_us = HTH_MAX(LATE_US, 2 * idle->took_us);
+
+    for (struct ask *a = idle->fetch->asks; a != NULL; a = a->next) {
+        if (a->holder != idle && hth_now_us(idle->fetch->env) - a->asked_us >= late_us) {
+            put_off(a->holder, LOOK_US, "its part is late");
+            return true;
+        }
+    }
+    return false;
 }
 
 /* One part to each donor in turn, so that all of them work from the start. */
@@ -519,43 +559,68 @@ static void ask_parts(struct hth_state_fetch *f)
 
     while (any) {
         any = false;
-        for (uint32_t i = 0; i < f->donors; i++) {
-            struct donor *d = &f->donor[i];
+        for (uint32_t i = 0; i < f->holders; i++) {
+            struct holder *h = &f->holder[i];
 
-            if (!can_give(d) || d->in_flight >= f->opts.parts_in_flight)
+            if (!may_give(h) || h->in_flight >= HTH_MIN(h->window, f->opts.parts_in_flight))
                 continue;
             while (part < f->desc.parts && f->state[part] != PART_MISSING)
                 part++;
-            if (part == f->desc.parts)
+            if (part == f->desc.parts && (h->in_flight > 0 || !relieve(h)))
                 return;
-            any = ask_part(d, part) || any;
+            any = true;
+            if (part < f->desc.parts)
+                (void)ask_part(h, part);
+            else
+                part = 0;
         }
     }
 }
 
+/* ---- the next thing to do -------------------------------------------------------------------- */
+
+/* Why it will not get on; HTH_OK: it may. */
+static enum hth_err look(struct hth_state_fetch *f)
+{
+    bool out = true;
+
+    for (uint32_t i = 0; i < f->holders; i++)
+        out &= f->holder[i].out;
+    if (out)
+        return HTH_E_NOT_FOUND;
+    if (hth_now_us(f->env) - f->moved_us >= f->opts.patience_us)
+        return HTH_E_TIMEOUT;
+    return settle(f);
+}
+
 static void pump(struct hth_state_fetch *f)
 {
+    enum hth_err err = HTH_OK;
+
     if (f->finished)
         return;
-    if (f->desc.parts > 0 && f->done == f->desc.parts) {
-        finish(f);
+    if (f->desc.hashes != NULL && f->done == f->desc.parts) {
+        finish(f, HTH_OK);
         return;
     }
-    if (f->fetching && donors_alive(f) == 0 && f->checks == 0) {
+    if (f->fetching && donors_of(f, &f->desc) == 0 && f->checks == 0) {
         f->fetching = false;
-        f->first_answer_us = f->asked_us = 0;
+        f->first_answer_us = 0;
         tell(f, "no donor is left after %u of %u parts: looking for another", f->done,
              f->desc.parts);
-        for (uint32_t i = 0; i < f->donors; i++)
-            f->donor[i].described = false;
+        for (uint32_t i = 0; i < f->holders; i++)
+            hth_state_desc_clear(&f->holder[i].desc);
     }
-    if (!f->fetching) {
-        ask_around(f);
-        settle(f);
+    ask_around(f);
+    if (!f->fetching)
+        err = look(f);
+    if (err != HTH_OK) {
+        finish(f, err);
+        return;
     }
-    if (f->fetching)
+    if (f->fetching || f->opts.mean)
         ask_parts(f);
-    hth_timer_set(f->env, f->timer, !f->fetching && f->first_answer_us > 0 ? GRACE_US : LOOK_US);
+    hth_timer_set(f->env, f->timer, LOOK_US);
 }
 
 static void on_timer(void *arg)
@@ -565,16 +630,17 @@ static void on_timer(void *arg)
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-/* In random order, so that newcomers do not all come to the same one. */
+/* Of a state in random order, so that newcomers do not all come to the same one. */
 static void take_holders(struct hth_state_fetch *f, const struct hth_state_fetch_opts *o)
 {
     struct hth_rpc_target at[HTH_STATE_DONORS_MAX];
     struct hth_rng rng = hth_rng_split(&f->env->rng, "state", (uint64_t)f->begun_us);
 
     memcpy(at, o->holders, o->holders_count * sizeof(at[0]));
-    hth_rng_shuffle(&rng, at, o->holders_count, sizeof(at[0]));
+    if (!o->mean)
+        hth_rng_shuffle(&rng, at, o->holders_count, sizeof(at[0]));
     for (uint32_t i = 0; i < o->holders_count; i++)
-        f->donor[f->donors++] = (struct donor){.fetch = f, .at = at[i]};
+        f->holder[f->holders++] = (struct holder){.fetch = f, .at = at[i], .window = WINDOW};
     f->opts.holders = NULL;
 }
 
@@ -582,18 +648,23 @@ enum hth_err hth_state_fetch_new(struct hth_env *env, struct hth_rpc *rpc,
                                  const struct hth_state_fetch_opts *o, struct hth_state_fetch **out)
 {
     struct hth_state_fetch *f;
+    struct hth_blob *values;
 
     *out = NULL;
     if (o->on_done == NULL || o->bytes == 0 || o->bytes > HTH_STATE_BYTES_MAX ||
         o->parts_in_flight == 0 || o->holders_count == 0 || o->holders_count > HTH_STATE_DONORS_MAX)
         return HTH_E_CONFIG;
+    HTH_TRY(hth_env_blob_new(env, o->bytes, o->budget, &values));
     f = hth_new(struct hth_state_fetch);
     f->env = env;
     f->rpc = rpc;
     f->opts = *o;
-    f->begun_us = hth_now_us(env);
+    f->values = values;
+    f->begun_us = f->moved_us = hth_now_us(env);
     f->timer = hth_timer_new(env, on_timer, f);
     take_holders(f, o);
+    if (o->mean)
+        begin_mean(f);
     hth_timer_set(env, f->timer, 0);
     *out = f;
     return HTH_OK;
@@ -601,8 +672,8 @@ enum hth_err hth_state_fetch_new(struct hth_env *env, struct hth_rpc *rpc,
 
 static void destroy(struct hth_state_fetch *f)
 {
-    for (uint32_t i = 0; i < f->donors; i++)
-        hth_state_desc_clear(&f->donor[i].desc);
+    for (uint32_t i = 0; i < f->holders; i++)
+        hth_state_desc_clear(&f->holder[i].desc);
     hth_state_desc_clear(&f->desc);
     hth_blob_unref(f->values);
     hth_free(f->state);
@@ -616,24 +687,15 @@ void hth_state_fetch_free(struct hth_state_fetch *f)
     f->freed = f->finished = true;
     hth_timer_free(f->env, f->timer);
     cancel_asks(f, NULL);
-    for (uint32_t i = 0; i < f->donors; i++)
-        if (f->donor[i].describing != NULL)
-            hth_rpc_cancel(f->donor[i].describing);
+    for (uint32_t i = 0; i < f->holders; i++)
+        if (f->holder[i].describing != NULL)
+            hth_rpc_cancel(f->holder[i].describing);
     if (f->checks == 0)
         destroy(f);
 }
 
 void hth_state_fetch_progress(const struct hth_state_fetch *f, struct hth_state_progress *out)
 {
-    uint32_t left = 0;
-
-    for (uint32_t i = 0; i < f->donors; i++)
-        left += !f->donor[i].lost;
-    *out = (struct hth_state_progress){.step = f->desc.step,
-                                       .left = left,
-                                       .parts = f->desc.parts,
-                                       .parts_done = f->done,
-                                       .donors = donors_alive(f),
-                                       .bytes = f->result.bytes,
-                                       .news = f->news};
+    *out = (struct hth_state_progress){
+        .step = f->desc.step, .parts = f->desc.parts, .parts_done = f->done, .news = f->news};
 }

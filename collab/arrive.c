@@ -9,17 +9,16 @@
 #include "collab/arrive.h"
 
 #include "core/mem.h"
+#include "rpc/rpc.h"
 
 #include <string.h>
 
 /* A donor makes a new snapshot rather than give one that is so many steps older than the wanted
  * head: the means since have to last until the state has come. */
 #define STATE_STEPS 8
-#define PARTS       8                     /* in flight of each donor */
-#define LOOK_US     (20 * HTH_US_PER_MS)  /* between two looks at a state's progress */
-#define UNKNOWN_US  (100 * HTH_US_PER_MS) /* for a state with a known head, after one without */
-#define STALL_US    (20 * HTH_US_PER_S)   /* without progress, */
-#define REFUSED_US  HTH_US_PER_S          /* ... after a state of no use */
+#define PARTS       8                   /* in flight of each donor */
+#define STALL_US    (20 * HTH_US_PER_S) /* without progress, */
+#define REFUSED_US  HTH_US_PER_S        /* ... after a state of no use */
 
 /* Means that are fetched at once: one alone does not fill a long line. */
 #define AHEAD 2
@@ -29,8 +28,8 @@ enum phase { IDLE, PLAN, MEANS, STATE, ADOPT };
 /* A mean that is fetched, or waits for its turn. */
 struct ahead {
     struct hth_arrive *arrive;
-    struct hth_mean_fetch *fetch;
-    struct hth_blob *mean;
+    struct hth_state_fetch *fetch;
+    struct hth_blob *mean, *hashes;
     enum hth_err err; /* why it can't be had */
 };
 
@@ -38,7 +37,6 @@ struct hth_arrive {
     struct hth_env *env;
     struct hth_rpc *rpc;
     const struct hth_chain *chain;
-    struct hth_means *means;
     struct hth_arrive_opts opts;
     struct hth_arrive_ops ops;
     void *arg;
@@ -54,7 +52,6 @@ struct hth_arrive {
     uint32_t left;
     bool stepping;             /* on path[left - 1] */
     struct ahead ahead[AHEAD]; /* of path[i]: i modulo AHEAD */
-    uint32_t drawn;            /* means that were taken from the budget */
     uint32_t gone;             /* a link whose mean nobody keeps any more */
 
     struct hth_state_fetch *state;
@@ -62,11 +59,8 @@ struct hth_arrive {
     struct hth_state_peers donors; /* of it */
     struct hth_peer_id giver;      /* of the last mean, or of a part of the last state */
     bool refused;                  /* by the owner: of some other state in this arrival */
-    uint64_t moved;                /* its parts at the last look */
-    int64_t moved_us;
     struct hth_hash unknown;
     struct hth_roll_peer unknown_of;
-    int64_t unknown_us; /* 0: none */
 };
 
 static void pump(struct hth_arrive *a);
@@ -76,8 +70,8 @@ static void pump(struct hth_arrive *a);
 static bool is_same_genesis(const struct hth_chain *chain, uint32_t a, uint32_t b)
 {
     const struct hth_chain_link *x = hth_chain_at(chain, a), *y = hth_chain_at(chain, b);
-    return x->kind == HTH_LINK_GENESIS && y->kind == HTH_LINK_GENESIS &&
-           x->step == y->step && memcmp(&x->mean, &y->mean, sizeof(x->mean)) == 0;
+    return x->kind == HTH_LINK_GENESIS && y->kind == HTH_LINK_GENESIS && x->step == y->step &&
+           memcmp(&x->mean, &y->mean, sizeof(x->mean)) == 0;
 }
 
 /* The links that lead from `from` to `to`, which is kept, through means alone: `path`, the last one
@@ -114,30 +108,14 @@ static bool is_there(const struct hth_arrive *a, uint32_t link)
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-/* Means in use. */
-static uint32_t in_use(const struct hth_arrive *a)
-{
-    uint32_t n = a->stepping ? 1 : 0;
-    for (uint32_t i = 0; i < AHEAD; i++)
-        n += a->ahead[i].fetch != NULL || a->ahead[i].mean != NULL;
-    return n;
-}
-
-/* Gives back what was drawn for means that are gone. */
-static void give_back(struct hth_arrive *a)
-{
-    for (uint32_t needed = in_use(a); a->drawn > needed; a->drawn--)
-        hth_budget_give(a->opts.budget, a->opts.values * sizeof(float));
-}
-
 static void drop_means(struct hth_arrive *a)
 {
     for (uint32_t i = 0; i < AHEAD; i++) {
-        hth_mean_fetch_free(a->ahead[i].fetch);
+        hth_state_fetch_free(a->ahead[i].fetch);
         hth_blob_unref(a->ahead[i].mean);
+        hth_blob_unref(a->ahead[i].hashes);
         a->ahead[i] = (struct ahead){.arrive = a};
     }
-    give_back(a);
 }
 
 static void drop_state(struct hth_arrive *a)
@@ -172,8 +150,6 @@ static enum hth_err judge_state(void *arg, const struct hth_rpc_target *donor, c
     uint32_t link = hth_chain_find(a->chain, &head);
     if (link != HTH_LINK_NONE)
         return is_there(a, link) || leads_there(a, link) ? HTH_OK : HTH_E_STALE;
-    if (a->unknown_us == 0)
-        a->unknown_us = hth_now_us(a->env);
     a->unknown = head;
     a->unknown_of = (struct hth_roll_peer){.id = donor->peer, .addr = donor->addr};
     return HTH_E_AGAIN;
@@ -186,10 +162,14 @@ static void put_first(struct hth_arrive *a, const struct hth_peer_id *id)
     hth_holders_put_first(&a->holders, id);
 }
 
-static void on_state(void *arg, const struct hth_state_result *r)
+static void on_state(void *arg, enum hth_err err, const struct hth_state_result *r)
 {
     struct hth_arrive *a = arg;
     struct hth_hash head;
+    if (err != HTH_OK) {
+        finish(a, err);
+        return;
+    }
     memcpy(&head, r->meta, sizeof(head)); /* it was judged */
     a->adopting = hth_chain_find(a->chain, &head);
     if (a->adopting == HTH_LINK_NONE) { /* its link is not kept any more */
@@ -197,7 +177,7 @@ static void on_state(void *arg, const struct hth_state_result *r)
         return;
     }
     a->phase = ADOPT;
-    a->donors = *r->said_by; /* they have the means since */
+    a->donors = r->said_by; /* they have the means since */
     for (uint32_t i = a->donors.count; i-- > 0;)
         put_first(a, &a->donors.id[i]);
     struct hth_state_fetch *state = a->state;
@@ -221,55 +201,32 @@ static uint64_t oldest_state(const struct hth_arrive *a)
     return step;
 }
 
-static enum hth_err begin_state(struct hth_arrive *a)
+/* Of a state, or of a link's mean, from the holders. */
+static enum hth_err fetch(struct hth_arrive *a, struct hth_state_fetch_opts *o,
+                          struct hth_state_fetch **out)
 {
     struct hth_rpc_target holder[HTH_ROLL_LINE_MAX];
-    struct hth_state_fetch_opts o = {.schema = a->opts.schema};
-    give_back(a);
     if (a->holders.count == 0)
         return HTH_E_NOT_FOUND;
-    if (a->opts.budget != NULL) { /* it is drawn on once a state was found */
-        HTH_TRY(hth_budget_take(a->opts.budget, a->opts.state_bytes));
-        hth_budget_give(a->opts.budget, a->opts.state_bytes);
-    }
     for (uint32_t i = 0; i < a->holders.count; i++)
         holder[i] = (struct hth_rpc_target){a->holders.peer[i].id, a->holders.peer[i].addr};
-    o.bytes = a->opts.state_bytes;
-    o.step_min = oldest_state(a);
-    o.parts_in_flight = PARTS;
-    o.holders = holder;
-    o.holders_count = a->holders.count;
-    o.judge = judge_state;
-    o.budget = a->opts.budget;
-    o.on_done = on_state;
-    o.arg = a;
-    HTH_TRY(hth_state_fetch_new(a->env, a->rpc, &o, &a->state));
-    a->moved = 0;
-    a->moved_us = hth_now_us(a->env);
-    a->unknown_us = 0;
-    return HTH_OK;
+    o->schema = a->opts.schema;
+    o->parts_in_flight = PARTS;
+    o->budget = a->opts.budget;
+    o->patience_us = a->refused ? REFUSED_US : STALL_US;
+    o->holders = holder;
+    o->holders_count = a->holders.count;
+    return hth_state_fetch_new(a->env, a->rpc, o, out);
 }
 
-/* Why the state that is fetched will not come; HTH_OK: it may. */
-static enum hth_err look_at_state(struct hth_arrive *a)
+static enum hth_err fetch_state(struct hth_arrive *a)
 {
-    struct hth_state_progress p;
-    int64_t now = hth_now_us(a->env);
-    hth_state_fetch_progress(a->state, &p);
-    if (p.bytes != a->moved) {
-        a->moved = p.bytes;
-        a->moved_us = now;
-    }
-    if (hth_chain_find(a->chain, &a->unknown) != HTH_LINK_NONE) /* its links came meanwhile */
-        a->unknown_us = 0;
-    bool found = p.donors > 0;
-    if (!found && a->unknown_us != 0 && now - a->unknown_us >= UNKNOWN_US)
-        return HTH_E_AGAIN;
-    if (!found && p.left == 0)
-        return HTH_E_NOT_FOUND;
-    if (!found && a->refused && now - a->moved_us >= REFUSED_US)
-        return HTH_E_NOT_FOUND;
-    return now - a->moved_us >= STALL_US ? HTH_E_TIMEOUT : HTH_OK;
+    struct hth_state_fetch_opts o = {.bytes = a->opts.state_bytes,
+                                     .step_min = oldest_state(a),
+                                     .judge = judge_state,
+                                     .on_done = on_state,
+                                     .arg = a};
+    return fetch(a, &o, &a->state);
 }
 
 /* ---- means ----------------------------------------------------------------------------------- */
@@ -279,40 +236,34 @@ static struct ahead *ahead_of(struct hth_arrive *a, uint32_t i)
     return &a->ahead[i % AHEAD];
 }
 
-static void on_mean(void *arg, enum hth_err err, struct hth_blob *mean,
-                    const struct hth_peer_id *giver)
+static void on_mean(void *arg, enum hth_err err, const struct hth_state_result *r)
 {
     struct ahead *ahead = arg;
     struct hth_arrive *a = ahead->arrive;
     ahead->err = err;
     if (err == HTH_OK) {
-        ahead->mean = hth_blob_ref(mean);
-        put_first(a, giver);
+        ahead->mean = hth_blob_ref(r->values);
+        ahead->hashes = hth_blob_ref(r->hashes);
+        put_first(a, &r->said_by.id[0]);
     }
-    hth_mean_fetch_free(ahead->fetch);
+    hth_state_fetch_free(ahead->fetch);
     ahead->fetch = NULL;
     pump(a);
 }
 
 static enum hth_err fetch_mean(struct hth_arrive *a, uint32_t i)
 {
-    uint32_t link = a->path[i];
-    struct hth_mean_fetch_opts o = {.head = *hth_chain_head(a->chain, link),
-                                    .digest = hth_chain_at(a->chain, link)->mean,
-                                    .values = a->opts.values,
-                                    .holders = &a->holders,
-                                    .done = on_mean,
-                                    .arg = ahead_of(a, i)};
-    give_back(a);
-    if (a->opts.budget != NULL) {
-        HTH_TRY(hth_budget_take(a->opts.budget, a->opts.values * sizeof(float)));
-        a->drawn++;
-    }
-    return hth_mean_fetch_new(a->means, &o, &ahead_of(a, i)->fetch);
+    struct hth_state_fetch_opts o = {.bytes = a->opts.values * sizeof(float),
+                                     .mean = true,
+                                     .head = *hth_chain_head(a->chain, a->path[i]),
+                                     .digest = hth_chain_at(a->chain, a->path[i])->mean,
+                                     .on_done = on_mean,
+                                     .arg = ahead_of(a, i)};
+    return fetch(a, &o, &ahead_of(a, i)->fetch);
 }
 
-/* Fetches those that come next. A lack of memory is an error only where no mean is in use that will
- * make room. */
+/* Fetches those that come next. A lack of memory is an error only where no mean before it will make
+ * room. */
 static enum hth_err fetch_ahead(struct hth_arrive *a)
 {
     uint32_t left = a->left - a->stepping;
@@ -322,7 +273,7 @@ static enum hth_err fetch_ahead(struct hth_arrive *a)
             continue;
         enum hth_err err = fetch_mean(a, i);
         if (err != HTH_OK)
-            return in_use(a) > 0 ? HTH_OK : err;
+            return i + 1 < a->left ? HTH_OK : err;
     }
     return HTH_OK;
 }
@@ -330,22 +281,21 @@ static enum hth_err fetch_ahead(struct hth_arrive *a)
 static void step(struct hth_arrive *a)
 {
     struct ahead *ahead = ahead_of(a, a->left - 1);
-    struct hth_blob *mean = ahead->mean;
-    ahead->mean = NULL;
+    struct hth_blob *mean = ahead->mean, *hashes = ahead->hashes;
+    ahead->mean = ahead->hashes = NULL;
     a->stepping = true;
-    a->ops.step(a->arg, a->path[a->left - 1], mean);
+    a->ops.step(a->arg, a->path[a->left - 1], mean, hashes);
     hth_blob_unref(mean);
+    hth_blob_unref(hashes);
 }
 
 /* ---- the next thing to do -------------------------------------------------------------------- */
 
 static void pump_state(struct hth_arrive *a)
 {
-    enum hth_err err = a->state == NULL ? begin_state(a) : look_at_state(a);
+    enum hth_err err = a->state == NULL ? fetch_state(a) : HTH_OK;
     if (err != HTH_OK)
         finish(a, err);
-    else
-        hth_timer_set(a->env, a->timer, LOOK_US);
 }
 
 static void pump_means(struct hth_arrive *a)
@@ -357,8 +307,7 @@ static void pump_means(struct hth_arrive *a)
     if (err != HTH_OK) {
         finish(a, err);
     } else if (!a->stepping && lost != HTH_OK) {
-        if (lost == HTH_E_NOT_FOUND)
-            a->gone = a->path[a->left - 1];
+        a->gone = a->path[a->left - 1];
         drop_means(a);
         a->phase = STATE;
         pump_state(a);
@@ -404,15 +353,13 @@ static void on_timer(void *arg)
 /* ---- the owner's side ------------------------------------------------------------------------ */
 
 struct hth_arrive *hth_arrive_new(struct hth_env *env, struct hth_rpc *rpc,
-                                  const struct hth_chain *chain, struct hth_means *means,
-                                  const struct hth_arrive_opts *opts,
+                                  const struct hth_chain *chain, const struct hth_arrive_opts *opts,
                                   const struct hth_arrive_ops *ops, void *arg)
 {
     struct hth_arrive *a = hth_new(struct hth_arrive);
     a->env = env;
     a->rpc = rpc;
     a->chain = chain;
-    a->means = means;
     a->opts = *opts;
     a->ops = *ops;
     a->arg = arg;

@@ -9,10 +9,10 @@
  *              o==state==>o--mean-->o--mean-->o       a newcomer, or on another branch: a state
  *                                                     from which means lead on, then these
  *
- * Each mean is checked against its link's digest (means.h), so that the member holds the link bit
- * for bit once its owner has stepped; the next two means are fetched meanwhile. Where a mean is
- * nowhere to be had, a state is fetched instead (averaging/state.h). Holders keep the means since
- * the snapshots that they hand out, so whoever gave the state is asked for them first. Two geneses
+ * Each mean is checked against its link's digest, so that the member holds the link bit for bit
+ * once its owner has stepped; the next two means are fetched meanwhile. Where a mean is nowhere to
+ * be had, a state is fetched instead (averaging/state.h). Holders keep the means since the
+ * snapshots that they hand out, so whoever gave the state is asked for them first. Two geneses
  * with one digest are one state: their runs began from the same seed, and nothing is moved.
  *
  * A state names its head: the first HTH_HASH_LEN bytes of its meta. Donors write it
@@ -30,14 +30,15 @@
  * The owner (trainer) steps and adopts; it hears through hth_arrive_ops and answers with the
  * functions below. Meanwhile it neither steps nor takes part in rounds.
  *
- * Loop thread. No callback runs inside a call of this header. Ghost worlds: as in means.h.
+ * Loop thread. No callback runs inside a call of this header. Ghost worlds: as in
+ * averaging/state.h.
  */
 #ifndef HTH_COLLAB_ARRIVE_H
 #define HTH_COLLAB_ARRIVE_H
 
 #include "averaging/state.h"
 #include "collab/chain.h"
-#include "collab/means.h"
+#include "collab/holders.h"
 
 /* Links that are followed by their means. */
 #define HTH_ARRIVE_LINKS_MAX HTH_MEANS_MAX
@@ -45,9 +46,9 @@
 struct hth_arrive;
 
 struct hth_arrive_ops {
-    /* Take the step with this mean, and hold that link. Reference the mean to keep it
-     * (hth_means_put). Answer with hth_arrive_stepped. */
-    void (*step)(void *arg, uint32_t link, struct hth_blob *mean);
+    /* Take the step with this mean, and hold that link. Reference the mean and its hashes to keep
+     * them (hth_state_donor_keep). Answer with hth_arrive_stepped. */
+    void (*step)(void *arg, uint32_t link, struct hth_blob *mean, struct hth_blob *hashes);
     /* Adopt this state, which is that link's; valid until the return. Answer with
      * hth_arrive_adopted. */
     void (*adopt)(void *arg, uint32_t link, const struct hth_state_result *state);
@@ -66,8 +67,7 @@ struct hth_arrive_opts {
 
 /* All are borrowed. */
 struct hth_arrive *hth_arrive_new(struct hth_env *env, struct hth_rpc *rpc,
-                                  const struct hth_chain *chain, struct hth_means *means,
-                                  const struct hth_arrive_opts *opts,
+                                  const struct hth_chain *chain, const struct hth_arrive_opts *opts,
                                   const struct hth_arrive_ops *ops, void *arg);
 /* Without a callback. NULL is fine. */
 void hth_arrive_free(struct hth_arrive *arrive);

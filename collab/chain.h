@@ -86,7 +86,7 @@ struct hth_chain_link {
     uint32_t ballot;   /* in which it was made */
     uint32_t protocol; /* version that is used on top of this link */
     enum hth_link_kind kind;
-    struct hth_hash mean;        /* digest of the mean's blocks; of the parameters for a genesis */
+    struct hth_hash mean;        /* digest of the mean's parts; of the parameters for a genesis */
     const struct hth_roll *roll; /* no two alike; in the store ascending by member */
     uint32_t count;              /* of the roll, 1..HTH_ROLL_MEMBERS_MAX */
 };

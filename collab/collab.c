@@ -138,20 +138,19 @@ void hth_collab_adopted(struct hth_collab *c, enum hth_err err)
 /* ---- the way to another head -------------------------------------------------------------- */
 
 /* Members that were given a snapshot find the means since. */
-void collab_keep(struct hth_collab *c, uint32_t link, struct hth_blob *mean)
+void collab_keep(struct hth_collab *c, uint32_t link, struct hth_blob *mean,
+                 struct hth_blob *hashes)
 {
-    struct hth_state_donor_stats given;
-    hth_state_donor_stats(c->donor, &given);
-    hth_means_keep_from(c->means, given.oldest);
-    hth_means_put(c->means, hth_chain_head(c->chain, link), hth_chain_at(c->chain, link)->step,
-                  mean);
+    hth_state_donor_keep(c->donor, hth_chain_head(c->chain, link),
+                         hth_chain_at(c->chain, link)->step, mean, hashes);
 }
 
-static void on_arrive_step(void *arg, uint32_t link, struct hth_blob *mean)
+static void on_arrive_step(void *arg, uint32_t link, struct hth_blob *mean,
+                           struct hth_blob *hashes)
 {
     struct hth_collab *c = arg;
     c->stats.means++;
-    collab_keep(c, link, mean);
+    collab_keep(c, link, mean, hashes);
     collab_step(c, link, mean, true);
 }
 
@@ -252,9 +251,11 @@ static bool may_part(const struct hth_collab *c)
 
 /* Makes the genesis of the state that it started with: to found a chain, or because another one
  * that began from the same seed needs no state to be moved (arrive.h). */
-static void on_first_digest(struct hth_collab *c, enum hth_err err, const struct hth_hash *digest)
+static void on_first_digest(struct hth_collab *c, enum hth_err err, struct hth_blob *hashes,
+                            const struct hth_hash *digest)
 {
     uint32_t samples = (uint32_t)HTH_MIN(c->start_samples, (uint64_t)UINT32_MAX);
+    (void)hashes;
     bool client = c->opts.addr.family == 0;
     struct hth_roll self = {.marks = HTH_ROLL_IN | (client ? HTH_ROLL_CLIENT : 0),
                             .samples = samples};
@@ -298,7 +299,7 @@ void hth_collab_copied(struct hth_collab *c, enum hth_err err, struct hth_blob *
     if (own && err == HTH_OK)
         collab_hash(c, values, on_first_digest);
     else if (own)
-        on_first_digest(c, err, NULL);
+        on_first_digest(c, err, NULL, NULL);
     if (gives && err == HTH_OK)
         err = give(c, values, meta, meta_len);
     if (gives && err != HTH_OK)
@@ -573,25 +574,28 @@ static void on_head(void *arg, const struct hth_head_note *note, const struct ht
 static void digest_run(struct hth_job *job)
 {
     struct collab_digest *d = HTH_CONTAINER(job, struct collab_digest, job);
-    hth_mean_digest(d->crypto, (const float *)d->values->data, d->values->size / sizeof(float),
-                    &d->digest);
+    d->hashes = hth_mean_hashes(d->crypto, d->values);
 }
 
 static void digest_done(struct hth_job *job, enum hth_err err)
 {
     struct collab_digest *d = HTH_CONTAINER(job, struct collab_digest, job);
     struct hth_collab *c = d->collab;
+    struct hth_hash digest = {{0}};
+    if (err == HTH_OK && d->hashes == NULL) /* no job has run: they are zero, as the digest */
+        d->hashes = hth_mean_hashes(d->crypto, d->values);
+    else if (err == HTH_OK)
+        d->crypto->hash(d->hashes->data, d->hashes->size, &digest);
     hth_blob_unref(d->values);
     if (c != NULL) {
         c->digest = NULL;
-        d->done(c, err, &d->digest);
+        d->done(c, err, d->hashes, &digest);
     }
+    hth_blob_unref(d->hashes);
     hth_free(d);
 }
 
-void collab_hash(struct hth_collab *c, struct hth_blob *values,
-                 void (*done)(struct hth_collab *c, enum hth_err err,
-                              const struct hth_hash *digest))
+void collab_hash(struct hth_collab *c, struct hth_blob *values, collab_hashed_fn *done)
 {
     struct collab_digest *d = hth_new(struct collab_digest);
     if (c->digest != NULL) { /* of a genesis: a round has begun meanwhile */
@@ -670,8 +674,11 @@ static enum hth_err make(struct hth_collab *c)
         .step = on_arrive_step, .adopt = on_arrive_adopt, .done = on_arrive_done};
     const struct hth_collab_opts *o = &c->opts;
     struct hth_roll_opts roll = HTH_ROLL_OPTS_INIT;
-    const struct hth_state_donor_opts donor = {
-        .schema = o->schema, .want = on_state_want, .step = state_step, .arg = c};
+    const struct hth_state_donor_opts donor = {.schema = o->schema,
+                                               .budget = o->budget,
+                                               .want = on_state_want,
+                                               .step = state_step,
+                                               .arg = c};
     const struct hth_arrive_opts arrive = {.values = o->count,
                                            .schema = o->schema,
                                            .state_bytes = o->state_bytes,
@@ -688,8 +695,7 @@ static enum hth_err make(struct hth_collab *c)
     HTH_TRY(hth_heads_new(c->env, o->dht, o->network, o->schema, on_head, c, &c->heads));
     HTH_TRY(hth_state_donor_new(c->env, c->rpc, &donor, &c->donor));
     hth_rpc_serve(c->rpc, HTH_ROW_METHOD, collab_on_row, c);
-    c->arrive =
-        hth_arrive_new(c->env, c->rpc, c->chain, c->means, &arrive, &arrive_ops, c);
+    c->arrive = hth_arrive_new(c->env, c->rpc, c->chain, &arrive, &arrive_ops, c);
     return HTH_OK;
 }
 
@@ -721,7 +727,6 @@ enum hth_err hth_collab_new(struct hth_env *env, struct hth_rpc *rpc,
                                          .links_max = LINKS_MAX,
                                          .members_max = HTH_MEMBERS_MAX};
     c->chain = hth_chain_new(&chain);
-    c->means = hth_means_new(env, rpc, opts->budget);
     c->timer = hth_timer_new(env, on_timer, c);
     enum hth_err err = make(c);
     if (err != HTH_OK) {
@@ -741,7 +746,6 @@ void hth_collab_free(struct hth_collab *c)
     if (c->digest != NULL)
         c->digest->collab = NULL;
     hth_arrive_free(c->arrive);
-    hth_means_free(c->means);
     hth_state_donor_free(c->donor);
     hth_heads_free(c->heads);
     hth_roll_free(c->roll);

@@ -10,16 +10,17 @@
 #include "collab/collab.h"
 #include "collab/collab_file.h"
 #include "collab/heads.h"
-#include "collab/means.h"
+
+typedef void collab_hashed_fn(struct hth_collab *c, enum hth_err err, struct hth_blob *hashes,
+                              const struct hth_hash *digest);
 
 /* A digest that is computed in a job, which outlives the collaboration if need be. */
 struct collab_digest {
     struct hth_job job;
     struct hth_collab *collab; /* NULL: freed meanwhile */
     const struct hth_crypto *crypto;
-    struct hth_blob *values;
-    struct hth_hash digest;
-    void (*done)(struct hth_collab *collab, enum hth_err err, const struct hth_hash *digest);
+    struct hth_blob *values, *hashes;
+    collab_hashed_fn *done;
 };
 
 struct hth_collab {
@@ -32,7 +33,6 @@ struct hth_collab {
     struct hth_chain *chain;
     struct hth_roll_call *roll;
     struct hth_heads *heads;
-    struct hth_means *means;
     struct hth_arrive *arrive;
     struct hth_state_donor *donor;
     struct hth_timer *timer;
@@ -51,7 +51,8 @@ struct hth_collab {
 
     struct collab_round *round; /* NULL: it is in none */
     struct hth_hash round_ended; /* the last one's group */
-    struct hth_blob *made;       /* its mean, while its link is made */
+    struct hth_blob *made;       /* its mean, while its link is made, */
+    struct hth_blob *made_hashes; /* ... and the hashes of that */
     struct collab_digest *digest; /* NULL: none is computed */
 
     /* The start. */
@@ -82,11 +83,10 @@ void collab_step(struct hth_collab *c, uint32_t link, struct hth_blob *mean, boo
 /* The trainer holds the state of a link. */
 void collab_holds(struct hth_collab *c, uint32_t link);
 /* Keeps the mean that made a link, for others. */
-void collab_keep(struct hth_collab *c, uint32_t link, struct hth_blob *mean);
-/* Hashes values in a job. */
-void collab_hash(struct hth_collab *c, struct hth_blob *values,
-                 void (*done)(struct hth_collab *c, enum hth_err err,
-                              const struct hth_hash *digest));
+void collab_keep(struct hth_collab *c, uint32_t link, struct hth_blob *mean,
+                 struct hth_blob *hashes);
+/* Hashes values in a job (hth_mean_hashes). */
+void collab_hash(struct hth_collab *c, struct hth_blob *values, collab_hashed_fn *done);
 
 /* Whether it leaves with all others of this link: then this one is the last. */
 bool collab_all_leave(const struct hth_collab *c, uint32_t link);

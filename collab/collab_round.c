@@ -109,7 +109,8 @@ static bool is_twin(const struct round_line *l, uint32_t k)
 
 /* ---- the end ------------------------------------------------------------------------------ */
 
-static void on_digest(struct hth_collab *c, enum hth_err err, const struct hth_hash *digest);
+static void on_digest(struct hth_collab *c, enum hth_err err, struct hth_blob *hashes,
+                      const struct hth_hash *digest);
 
 static void release(const struct round_line *l, struct round_row *row)
 {
@@ -176,7 +177,8 @@ static void fail(struct hth_collab *c, enum hth_err err)
     hth_roll_averaged(c->roll, err, NULL, NULL);
 }
 
-static void on_digest(struct hth_collab *c, enum hth_err err, const struct hth_hash *digest)
+static void on_digest(struct hth_collab *c, enum hth_err err, struct hth_blob *hashes,
+                      const struct hth_hash *digest)
 {
     if (err != HTH_OK) {
         fail(c, err);
@@ -184,6 +186,7 @@ static void on_digest(struct hth_collab *c, enum hth_err err, const struct hth_h
     }
     const struct hth_row_marks marks = c->round->marks;
     c->made = hth_blob_ref(c->round->mean);
+    c->made_hashes = hashes;
     ends(c, HTH_OK);
     hth_roll_averaged(c->roll, HTH_OK, marks.of, digest);
     hth_blob_unref(c->made); /* it made no link */
@@ -572,7 +575,7 @@ void collab_on_tip(void *arg, uint32_t link, bool used)
     if (c->made == NULL)
         return; /* it was fetched */
     c->stats.forks += hth_chain_at(c->chain, link)->kind == HTH_LINK_FORK;
-    collab_keep(c, link, c->made);
+    collab_keep(c, link, c->made, c->made_hashes);
     struct hth_blob *mean = c->made;
     c->made = NULL;
     collab_step(c, link, mean, false);

@@ -46,6 +46,12 @@ struct hth_blob *hth_blob_ref(struct hth_blob *blob);
 /* NULL is fine. */
 void hth_blob_unref(struct hth_blob *blob);
 
+/* Whether its bytes were drawn on a budget. */
+static inline bool hth_blob_is_drawn(const struct hth_blob *blob)
+{
+    return blob->budget != NULL;
+}
+
 /* A range of a blob's bytes. */
 struct hth_span {
     struct hth_blob *blob;

@@ -173,13 +173,11 @@
 #define HTH_AVG_RATE_MAX         1e9                  /* samples a second of one peer */
 #define HTH_AVG_GRAIN_MAX        (1u << 24)           /* samples that land at once */
 #define HTH_ROLL_SAMPLES_MAX     (1u << 30)           /* of one member in one batch; in the air */
-#define HTH_STATE_BYTES_MAX      (UINT64_C(16) << 30) /* of one state */
-#define HTH_STATE_PARTS_MAX      1024
-#define HTH_STATE_PART_BYTES_MIN (4u << 10) /* a power of 2 of bytes; the last part is short */
+#define HTH_STATE_BYTES_MAX      (UINT64_C(16) << 30) /* of one state, in at most 1024 parts */
+#define HTH_STATE_PART_BYTES_MIN (16u << 10) /* a power of 2 of bytes; the last part is short */
 #define HTH_STATE_PART_BYTES_MAX (16u << 20)
 #define HTH_STATE_META_MAX       256 /* bytes beside the blob */
 #define HTH_STATE_DONORS_MAX     64  /* that a fetcher remembers */
-#define HTH_STATE_WAITERS_MAX    64  /* newcomers that wait for one snapshot, each once */
 #define HTH_STATE_REACH          4   /* clients that dial newcomers, about, ... */
 #define HTH_STATE_DIAL_US        INT64_C(250000) /* ... each one in such a time */
 

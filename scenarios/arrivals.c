@@ -3,8 +3,8 @@
 
 #include <math.h>
 
+#include "averaging/state.h"
 #include "collab/collab.h"
-#include "collab/means.h"
 #include "core/mem.h"
 #include "kernels/params.h"
 #include "scenarios/toy.h"
@@ -21,7 +21,7 @@
 
 /* A newcomer's line carries that many bytes a second at least, and the state is as large as that
  * makes it: slower lines than 1 MB/s are slow for those that hand out states and means
- * (averaging/state_donor.c, collab/means.c), and the roll call speaks on it, too. */
+ * (averaging/state_donor.c), and the roll call speaks on it, too. */
 #define LINE_MIN  1.2e6
 #define STATE_MIN 1e5
 

@@ -20,7 +20,7 @@
 /* Then who says a later step is doubted: no state of one was described; no part of it came. */
 #define UNSHOWN_US (15 * HTH_US_PER_S)
 #define STALLED_US (45 * HTH_US_PER_S)
-#define OTHERS_US  (5 * HTH_US_PER_S) /* then peers at any step are asked for a state */
+#define OTHERS_US  (5 * HTH_US_PER_S) /* then others are asked for a state */
 #define HOLDERS    16                 /* that are named to a fetch */
 #define PARTS      4                  /* in flight from each */
 
@@ -136,16 +136,20 @@ static void tried(struct hth_trainer *t, enum hth_err err)
 
 /* ---- fetching -------------------------------------------------------------------------------- */
 
-static void on_fetched(void *arg, const struct hth_state_result *r)
+static void on_fetched(void *arg, enum hth_err err, const struct hth_state_result *r)
 {
     struct hth_trainer *t = arg;
     struct hth_newcomer *n = &t->newcomer;
-    enum hth_err err = hth_run_state_open(t, r->meta, r->meta_len, n);
 
+    if (err != HTH_OK) { /* others are asked */
+        hth_state_fetch_free(n->fetch);
+        n->fetch = NULL;
+        return;
+    }
+    err = hth_run_state_open(t, r->meta, r->meta_len, n);
     if (err == HTH_OK && n->updates != r->step)
         err = HTH_E_RANGE;
-
-    n->said_by = *r->said_by;
+    n->said_by = r->said_by;
     t->stats.share.state_bytes += r->bytes;
     t->stats.share.state_us = r->took_us;
     if (err == HTH_OK)
@@ -174,26 +178,21 @@ static enum hth_err judge(void *arg, const struct hth_rpc_target *donor, const u
                                                                               : HTH_E_RANGE;
 }
 
-/* Those who can be asked: they can be dialled, or have dialled us. At first of those at about the
- * step that was reached; who says another step and can't show it does not keep them from being
- * asked, nor they him. */
+/* Some of those who can be asked: they can be dialled, or have dialled us. Drawn anew each time, so
+ * that those who say a later step and can't show it do not keep the others from being asked. */
 static uint32_t pick_holders(const struct hth_trainer *t, struct hth_rpc_target *out)
 {
     const struct hth_roster *r = t->opts.share.roster;
     const struct hth_roster_peer *p;
     struct hth_rpc_peer_info info;
     struct hth_rng rng = hth_rng_split(&t->env->rng, "holders", (uint64_t)hth_now_us(t->env));
-    uint64_t reached;
     uint32_t n = 0, seen = 0;
 
-    (void)others(t, &reached);
     for (uint32_t i = 0; (p = hth_roster_at(r, i)) != NULL; i++) {
-        bool is_near = p->note.step + HTH_MAX(reached / 64, UINT64_C(1)) >= reached &&
-                       p->note.step <= reached + near(reached);
         bool reaches = p->note.addr.family != 0 ||
                        (hth_rpc_peer_info(t->opts.rpc, &p->id, &info) == HTH_OK && info.connected);
 
-        if (!is_followed(t, p) || !reaches || (!t->newcomer.asks_all && !is_near))
+        if (!is_followed(t, p) || !reaches)
             continue;
         uint64_t at = n < HOLDERS ? n : hth_rng_below(&rng, ++seen + HOLDERS);
         if (at < HOLDERS)
@@ -213,6 +212,7 @@ static void fetch(struct hth_trainer *t)
                                      .holders = holders,
                                      .judge = judge,
                                      .parts_in_flight = PARTS,
+                                     .patience_us = OTHERS_US,
                                      .budget = t->opts.budget,
                                      .on_done = on_fetched,
                                      .arg = t};
@@ -223,7 +223,6 @@ static void fetch(struct hth_trainer *t)
     }
     n->boot = HTH_BOOT_FETCH;
     n->parts_done = 0;
-    n->fetch_us = hth_now_us(t->env);
     o.holders_count = pick_holders(t, holders);
     n->news = o.holders_count > 0 ? ""
               : hth_roster_self(t->opts.share.roster)->addr.family == 0
@@ -231,18 +230,9 @@ static void fetch(struct hth_trainer *t)
                     "must be reachable"
                   : "no trainer that has a state can be dialled: until a client has dialled this "
                     "one";
-    if (o.holders_count > 0 &&
-        hth_state_fetch_new(t->env, t->opts.rpc, &o, &n->fetch) != HTH_OK)
-        n->fetch = NULL;
+    if (o.holders_count > 0 && hth_state_fetch_new(t->env, t->opts.rpc, &o, &n->fetch) != HTH_OK)
+        n->news = "no memory for a state";
     hth_timer_set(t->env, n->timer, POLL_US);
-}
-
-/* No holder is left that may show one, or they are silent: others are asked. */
-static bool is_in_vain(const struct hth_trainer *t, const struct hth_state_progress *p)
-{
-    int64_t us = hth_now_us(t->env) - t->newcomer.fetch_us;
-
-    return p->left == 0 || (p->step == 0 && us >= OTHERS_US);
 }
 
 /* ---- looking --------------------------------------------------------------------------------- */
@@ -305,19 +295,18 @@ static void look(struct hth_trainer *t)
         ready(t);
 }
 
-static void doubt_the_unshown(struct hth_trainer *t, const struct hth_state_progress *p)
+static void doubt_the_unshown(struct hth_trainer *t)
 {
     struct hth_newcomer *n = &t->newcomer;
-    int64_t still_us;
+    struct hth_state_progress p = {.step = 0};
 
-    if (p->parts_done > n->parts_done)
+    if (n->fetch != NULL)
+        hth_state_fetch_progress(n->fetch, &p);
+    if (p.parts_done > n->parts_done)
         n->moved_us = hth_now_us(t->env);
-    n->parts_done = p->parts_done;
-    still_us = hth_now_us(t->env) - n->moved_us;
-    if (p->step == 0 && still_us >= UNSHOWN_US)
-        doubt_who_is_followed(t, "nobody shows it");
-    if (p->step != 0 && still_us >= STALLED_US)
-        doubt_who_is_followed(t, "nothing of it comes");
+    n->parts_done = p.parts_done;
+    if (hth_now_us(t->env) - n->moved_us >= (p.step == 0 ? UNSHOWN_US : STALLED_US))
+        doubt_who_is_followed(t, p.step == 0 ? "nobody shows it" : "nothing of it comes");
 }
 
 /* While the run lives, its state is waited for; when all of it has died, there is no run. */
@@ -327,17 +316,9 @@ static void wait_for_state(struct hth_trainer *t)
     int64_t now = hth_now_us(t->env);
     uint64_t step;
 
-    struct hth_state_progress progress = {.left = 0};
-
-    if (n->fetch != NULL)
-        hth_state_fetch_progress(n->fetch, &progress);
-    doubt_the_unshown(t, &progress);
-    if (is_in_vain(t, &progress)) {
-        hth_state_fetch_free(n->fetch);
-        n->fetch = NULL;
-        n->asks_all = !n->asks_all;
+    doubt_the_unshown(t);
+    if (n->fetch == NULL)
         fetch(t);
-    }
     hth_timer_set(t->env, n->timer, POLL_US);
     if (others(t, &step) > 0 && step > t->stats.updates) {
         n->alone_since_us = 0;
@@ -400,23 +381,14 @@ void hth_newcomer_nudge(struct hth_trainer *t)
         hth_state_donor_reach(t->newcomer.donor, t->opts.share.roster);
 }
 
-/* A client that has a state has dialled: it may be asked now, and is with the next look. */
-static void on_here(void *arg, struct hth_rpc_request *req)
-{
-    (void)arg;
-    hth_rpc_reply(req, NULL);
-}
-
 /* ---- life ------------------------------------------------------------------------------------ */
 
 enum hth_err hth_newcomer_start(struct hth_trainer *t)
 {
     const struct hth_share_opts *o = &t->opts.share;
     struct hth_newcomer *n = &t->newcomer;
-    struct hth_state_donor_opts donor = {.client = o->addr.family == 0,
-                                         .want = hth_run_state_want,
-                                         .step = hth_run_state_step,
-                                         .arg = t};
+    struct hth_state_donor_opts donor = {
+        .want = hth_run_state_want, .step = hth_run_state_step, .arg = t};
 
     if (o->roster == NULL || t->collab != NULL)
         return HTH_OK;
@@ -432,7 +404,6 @@ enum hth_err hth_newcomer_start(struct hth_trainer *t)
             hth_roster_set_progress(o->roster, t->stats.updates, 0, 0);
     }
     donor.schema = hth_roster_self(o->roster)->schema;
-    hth_rpc_serve(t->opts.rpc, HTH_STATE_METHOD_HERE, on_here, t);
     return hth_state_donor_new(t->env, t->opts.rpc, &donor, &n->donor);
 }
 
@@ -440,8 +411,6 @@ enum hth_err hth_newcomer_start(struct hth_trainer *t)
 void hth_newcomer_stop(struct hth_trainer *t)
 {
     hth_state_fetch_free(t->newcomer.fetch);
-    if (t->newcomer.donor != NULL)
-        hth_rpc_serve(t->opts.rpc, HTH_STATE_METHOD_HERE, NULL, NULL);
     hth_state_donor_free(t->newcomer.donor);
     t->newcomer.fetch = NULL;
     t->newcomer.donor = NULL;

@@ -161,8 +161,6 @@ struct hth_newcomer {
     bool goes_on; /* resumed a checkpoint that was written under the same settings */
     int64_t since_us, alone_since_us;
     int64_t moved_us; /* when it began to fetch, or its last state chunk arrived */
-    int64_t fetch_us; /* when the present fetch began */
-    bool asks_all;    /* who are not where most are, too */
     const char *news; /* why there is no fetch */
     uint32_t parts_done;
     struct hth_state_fetch *fetch;

@@ -20,7 +20,7 @@ static uint64_t step_of(void *arg)
 {
     const struct handout_peer *p = arg;
 
-    return HTH_MAX(p->step, p->claims);
+    return p->step;
 }
 
 void halt(struct hth_env *env, void *arg)
@@ -63,8 +63,7 @@ struct handout_peer *add(struct handout *f, uint64_t step, uint32_t seed, bool n
     struct handout_peer *p = &f->peer[f->count];
     struct hth_node_opts node = {.halt = halt, .arg = p};
     struct hth_rpc_opts rpc = HTH_RPC_OPTS_INIT;
-    struct hth_state_donor_opts donor = {
-        .schema = SCHEMA, .client = f->clients, .want = want, .step = step_of, .arg = p};
+    struct hth_state_donor_opts donor = {.schema = SCHEMA, .want = want, .step = step_of, .arg = p};
     struct hth_addr addr;
     char name[24];
 
@@ -86,9 +85,7 @@ struct handout_peer *add(struct handout *f, uint64_t step, uint32_t seed, bool n
 
 struct handout_peer *add_client(struct handout *f, uint64_t step, uint32_t seed)
 {
-    f->clients = true;
     struct handout_peer *p = add(f, step, seed, false);
-    f->clients = false;
     open_roster(p, HTH_ROSTER_CLIENT);
     return p;
 }
@@ -133,27 +130,21 @@ void tear_down(struct handout *f)
 
 /* ---- fetching -------------------------------------------------------------------------------- */
 
-static void on_done(void *arg, const struct hth_state_result *r)
+static void on_done(void *arg, enum hth_err err, const struct hth_state_result *r)
 {
     struct handout *f = arg;
 
     assert_false(f->done);
     f->done = true;
-    f->result = *r;
-    f->said_by = *r->said_by;
-    assert_true(r->meta_len <= sizeof(f->meta));
-    memcpy(f->meta, r->meta, r->meta_len);
-    f->values = hth_blob_ref(r->values);
+    f->err = err;
+    if (err == HTH_OK) {
+        f->result = *r;
+        assert_true(r->meta_len <= sizeof(f->meta));
+        memcpy(f->meta, r->meta, r->meta_len);
+        f->values = hth_blob_ref(r->values);
+    }
     hth_state_fetch_free(f->fetch);
     f->fetch = NULL;
-}
-
-static void on_news(void *arg, const char *text)
-{
-    struct handout *f = arg;
-
-    f->news++;
-    snprintf(f->last_news, sizeof(f->last_news), "%s", text);
 }
 
 struct hth_state_fetch_opts fetch_opts(struct handout *f)
@@ -161,8 +152,8 @@ struct hth_state_fetch_opts fetch_opts(struct handout *f)
     return (struct hth_state_fetch_opts){.schema = SCHEMA,
                                          .bytes = BYTES,
                                          .parts_in_flight = 4,
+                                         .patience_us = 20 * S,
                                          .on_done = on_done,
-                                         .on_news = on_news,
                                          .arg = f};
 }
 
@@ -189,6 +180,7 @@ static bool is_done(void *arg)
 void finish(struct handout *f, int64_t within_us)
 {
     assert_true(hth_world_run_until_true(f->world, is_done, f, within_us));
+    assert_ok(f->err);
 }
 
 bool part_way(void *arg)

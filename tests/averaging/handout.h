@@ -17,7 +17,7 @@
 #define S         HTH_US_PER_S
 #define MS        HTH_US_PER_MS
 #define PORT      7000
-#define BYTES     (300 * 1024 + 100) /* 76 parts, the last one short */
+#define BYTES     (75 * HTH_STATE_PART_BYTES_MIN + 100) /* 76 parts, the last one short */
 #define PEERS_MAX 80
 #define SCHEMA    99
 
@@ -28,7 +28,7 @@ struct handout_peer {
     struct hth_roster *roster; /* of a client and of who needs a state */
     struct hth_state_donor *donor;
     struct hth_blob *values;
-    uint64_t step, claims;    /* claims: that a snapshot would have, if more */
+    uint64_t step;
     hth_fn *want;             /* NULL: gives `values` */
     struct hth_budget budget; /* for its use */
     uint32_t wanted;
@@ -41,17 +41,14 @@ struct handout {
     struct hth_world *world;
     struct handout_peer peer[PEERS_MAX];
     uint32_t count;
-    bool clients; /* donors made now can't be dialled */
     struct handout_peer *newcomer;
     struct hth_state_fetch *fetch;
     bool done;
+    enum hth_err err;
     struct hth_state_result result;
-    struct hth_state_peers said_by; /* its */
     struct hth_rpc_target holders[PEERS_MAX];
     struct hth_blob *values;
     uint8_t meta[HTH_STATE_META_MAX];
-    uint32_t news;
-    char last_news[200];
 };
 
 void setup_world(struct handout *f, uint64_t seed, bool ghost);
@@ -70,6 +67,7 @@ struct hth_rpc_target target_of(const struct handout_peer *p);
 struct hth_state_fetch_opts fetch_opts(struct handout *f);
 /* Adds the newcomer and begins: all donors are its holders. */
 void start(struct handout *f, struct hth_state_fetch_opts *o);
+/* It ends well in that time. */
 void finish(struct handout *f, int64_t within_us);
 /* A third of the parts are there. */
 bool part_way(void *fixture);

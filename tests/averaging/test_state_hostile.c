@@ -4,6 +4,7 @@
  * newcomer from the run's state for long.
  */
 #include "averaging/handout.h"
+#include "support/suite.h"
 
 #define STEP_US (50 * MS) /* of the donor */
 
@@ -32,9 +33,9 @@ static void on_answer(void *arg, const struct hth_rpc_result *result)
     if (r->has_root && result->err != HTH_OK)
         r->has_root = false;
     else if (!r->has_root && result->err == HTH_OK) {
-        assert_ok(
-            hth_state_desc_open(result->payload, result->payload_len, hth_sim_crypto(), &desc));
-        r->root = desc.root;
+        assert_ok(hth_state_desc_open(result->payload, result->payload_len, SCHEMA, &desc));
+        hth_state_desc_seal(&desc, hth_sim_crypto());
+        r->root = desc.name;
         r->has_root = r->kind == HOLDS;
         hth_state_desc_clear(&desc);
     }
@@ -44,10 +45,13 @@ static void on_answer(void *arg, const struct hth_rpc_result *result)
 static void ask(struct rogue *r)
 {
     const struct hth_rpc_target target = target_of(r->victim);
-    uint64_t step_min = r->kind == FAR_AHEAD   ? UINT64_MAX
-                        : r->kind == EACH_STEP ? r->victim->step
-                                               : 0;
-    uint8_t payload[HTH_STATE_REQUEST_MAX];
+    const struct hth_state_ask ask = {.schema = SCHEMA,
+                                      .named = r->has_root,
+                                      .name = r->root,
+                                      .step_min = r->kind == FAR_AHEAD   ? UINT64_MAX
+                                                  : r->kind == EACH_STEP ? r->victim->step
+                                                                         : 0};
+    uint8_t payload[HTH_STATE_ASK_MAX];
     struct hth_rpc_call_opts call = {.timeout_us = 5 * S};
 
     if (r->ends)
@@ -55,8 +59,7 @@ static void ask(struct rogue *r)
     r->asked++;
     call.method = r->has_root ? HTH_STATE_METHOD_PART : HTH_STATE_METHOD_DESCRIBE;
     call.body.payload = payload;
-    call.body.payload_len = r->has_root ? hth_state_part_pack(&r->root, 0, payload)
-                                        : hth_state_describe_pack(SCHEMA, step_min, payload);
+    call.body.payload_len = hth_state_ask_pack(&ask, payload);
     assert_ok(hth_rpc_call(r->peer->rpc, &target, &call, on_answer, r, NULL));
 }
 
@@ -119,16 +122,14 @@ static void check_fetch_beside(enum rogue_kind kind, bool trains)
     tear_down(&f);
 }
 
-static void test_who_asks_for_a_step_that_nobody_has(void **state)
+TEST(requests_for_a_step_that_nobody_has)
 {
-    (void)state;
     check_fetch_beside(FAR_AHEAD, false);
     check_fetch_beside(FAR_AHEAD, true);
 }
 
-static void test_who_asks_for_every_step(void **state)
+TEST(requests_for_every_step)
 {
-    (void)state;
     check_fetch_beside(EACH_STEP, true);
 }
 
@@ -162,9 +163,8 @@ static void check_last_step_beside(uint32_t rogues, int64_t within_us)
     tear_down(&f);
 }
 
-static void test_who_keeps_snapshots(void **state)
+TEST(snapshots_kept_by_rogues)
 {
-    (void)state;
     check_last_step_beside(0, 2 * S);
     check_last_step_beside(1, 8 * S);
     check_last_step_beside(3, 8 * S);
@@ -183,13 +183,12 @@ static void want_from_budget(void *arg)
 }
 
 /* Nobody who holds on to what it asked for holds the owner's copy of everything. */
-static void test_owners_copy_goes_back(void **state)
+TEST(owners_copy_goes_back)
 {
     struct handout f;
     struct rogue rogue[1];
     struct hth_state_donor_stats s;
 
-    (void)state;
     setup_world(&f, 3, false);
     add(&f, 12, 5, false);
     hth_budget_init(&f.peer[0].budget, BYTES, NULL); /* one at a time */
@@ -204,13 +203,12 @@ static void test_owners_copy_goes_back(void **state)
 }
 
 /* Snapshots that take long are made less often. */
-static void test_slow_snapshots_are_rare(void **state)
+TEST(slow_snapshots_are_rare)
 {
     struct handout f;
     struct rogue rogue[1];
     uint32_t given = 0;
 
-    (void)state;
     setup_world(&f, 4, false);
     add(&f, 12, 5, false)->silent = true;
     rogue_comes(&rogue[0], &f, EACH_STEP);
@@ -222,17 +220,4 @@ static void test_slow_snapshots_are_rare(void **state)
     assert_in_range(given, 3, 8);
     rogues_go(&f, rogue, 1);
     tear_down(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_who_asks_for_a_step_that_nobody_has),
-        cmocka_unit_test(test_who_asks_for_every_step),
-        cmocka_unit_test(test_who_keeps_snapshots),
-        cmocka_unit_test(test_owners_copy_goes_back),
-        cmocka_unit_test(test_slow_snapshots_are_rare),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

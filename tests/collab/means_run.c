@@ -64,7 +64,7 @@ static void add_mean(float *params, const struct hth_blob *mean)
 static uint64_t step_of(void *arg)
 {
     const struct donor *d = arg;
-    return hth_chain_at(d->run->chain, d->tip)->step;
+    return d->said > 0 ? d->said : hth_chain_at(d->run->chain, d->tip)->step;
 }
 
 static void want(void *arg)
@@ -91,10 +91,8 @@ static void halt_donor(struct hth_env *env, void *arg)
 {
     struct donor *d = arg;
     hth_state_donor_free(d->donor);
-    hth_means_free(d->means);
     hth_rpc_free(d->rpc);
     d->donor = NULL;
-    d->means = NULL;
     d->rpc = NULL;
 }
 
@@ -110,8 +108,8 @@ struct donor *add_donor(struct run *r)
     d->node = hth_world_node(r->world, name, &node);
     d->env = hth_node_env(d->node);
     d->rpc = make_rpc(d->env, d->node, NULL, NULL);
-    d->means = hth_means_new(d->env, d->rpc, NULL);
     opts.schema = SCHEMA;
+    opts.budget = r->budget;
     opts.want = want;
     opts.step = step_of;
     opts.arg = d;
@@ -119,50 +117,41 @@ struct donor *add_donor(struct run *r)
     return d;
 }
 
-/* As a trainer does: the donor's snapshots decide which means are kept. */
 static void step_donor(struct donor *d, uint32_t link, struct hth_blob *mean)
 {
-    struct hth_state_donor_stats given;
+    const struct hth_crypto *crypto = hth_sim_crypto();
     if (!hth_node_is_up(d->node) || d->stays)
         return;
-    hth_state_donor_stats(d->donor, &given);
-    hth_means_keep_from(d->means, given.oldest);
-    hth_means_put(d->means, hth_chain_head(d->run->chain, link),
-                  hth_chain_at(d->run->chain, link)->step, mean);
     add_mean(d->params, mean);
     d->tip = link;
+    if (d->kind == GONE)
+        return;
+    struct hth_blob *hashes = hth_mean_hashes(crypto, mean), *bad;
+    assert_ok(hth_env_blob_new(d->env, mean->size - (d->kind == SHORT ? 4 : 0), NULL, &bad));
+    if (mean->data != NULL)
+        memcpy(bad->data, mean->data, bad->size);
+    if (d->kind == LIES || d->kind == HASHES)
+        bad->data[bad->size - 1] ^= 1;
+    if (d->kind == HASHES) {
+        hth_blob_unref(hashes);
+        hashes = hth_mean_hashes(crypto, bad);
+    }
+    hth_state_donor_keep(d->donor, hth_chain_head(d->run->chain, link),
+                         hth_chain_at(d->run->chain, link)->step, bad, hashes);
+    hth_blob_unref(hashes);
+    hth_blob_unref(bad);
 }
 
-static void on_rogue(void *arg, struct hth_rpc_request *req)
+static void ignore(void *arg, struct hth_rpc_request *req)
 {
-    struct donor *d = arg;
-    struct hth_mean_msg msg;
-    size_t len;
-    const uint8_t *bytes = hth_rpc_payload(req, &len);
-    assert_ok(hth_mean_msg_read(bytes, len, &msg));
-    struct hth_blob *mean = make_mean(d->env, d->run->values + 1, step_of(d));
-    if (d->kind == LIES && mean->data != NULL)
-        mean->data[d->run->values * sizeof(float) - 1] ^= 1;
-    struct hth_tensor part = {.dtype = d->kind == BYTES ? HTH_U8 : HTH_F32,
-                              .ndim = 1,
-                              .dim = {msg.values - (d->kind == SHORT) + (d->kind == LONG)},
-                              .blob = mean,
-                              .offset = msg.first * sizeof(float)};
-    struct hth_rpc_body body = {.tensors = &part, .tensor_count = d->kind == EMPTY ? 0 : 1};
-    d->asked++;
-    if (d->kind == SILENT)
-        hth_rpc_ignore(req);
-    else if (d->kind == GONE)
-        hth_rpc_refuse(req, HTH_E_NOT_FOUND, 0, "that mean is not kept here");
-    else
-        hth_rpc_reply(req, &body);
-    hth_blob_unref(mean);
+    hth_rpc_ignore(req);
 }
 
 void lie(struct donor *d, enum kind kind)
 {
     d->kind = kind;
-    hth_rpc_serve(d->rpc, HTH_MEAN_METHOD, on_rogue, d);
+    for (uint16_t m = HTH_STATE_METHOD_DESCRIBE; kind == SILENT && m <= HTH_STATE_METHOD_PART; m++)
+        hth_rpc_serve(d->rpc, m, ignore, d);
 }
 
 /* ---- the newcomer ---------------------------------------------------------------------------- */
@@ -206,7 +195,7 @@ static void check_params(const struct newcomer *n, uint32_t link)
     assert_memory_equal(&digest, &n->run->params[step], sizeof(digest));
 }
 
-static void on_step(void *arg, uint32_t link, struct hth_blob *mean)
+static void on_step(void *arg, uint32_t link, struct hth_blob *mean, struct hth_blob *hashes)
 {
     struct newcomer *n = arg;
     assert_int_equal(mean->size, mean_bytes(n->run));
@@ -262,11 +251,9 @@ static void halt_newcomer(struct hth_env *env, void *arg)
 {
     struct newcomer *n = arg;
     hth_arrive_free(n->arrive);
-    hth_means_free(n->means);
     hth_timer_free(n->env, n->links);
     hth_rpc_free(n->rpc);
     n->arrive = NULL;
-    n->means = NULL;
     n->links = NULL;
     n->rpc = NULL;
 }
@@ -284,14 +271,13 @@ struct newcomer *add_newcomer(struct run *r, double bytes_per_s)
     n->node = hth_world_node(r->world, "newcomer", &node);
     n->env = hth_node_env(n->node);
     n->rpc = make_rpc(n->env, n->node, NULL, NULL);
-    n->means = hth_means_new(n->env, n->rpc, NULL);
     n->links = hth_timer_new(n->env, on_links, n);
     n->chain = make_chain(r->links_max);
     learn(n);
     hth_budget_init(&n->budget, INT64_MAX / 2, NULL);
     const struct hth_arrive_opts opts = {
         .values = r->values, .schema = SCHEMA, .state_bytes = r->state_bytes, .budget = &n->budget};
-    n->arrive = hth_arrive_new(n->env, n->rpc, n->chain, n->means, &opts, &ops, n);
+    n->arrive = hth_arrive_new(n->env, n->rpc, n->chain, &opts, &ops, n);
     return n;
 }
 
@@ -312,13 +298,6 @@ void hold(struct newcomer *n, uint64_t step)
 
 /* ---- the run --------------------------------------------------------------------------------- */
 
-static void on_log(void *arg, const char *line, size_t len)
-{
-    struct run *r = arg;
-    size_t used = strlen(r->log);
-    snprintf(r->log + used, sizeof(r->log) - used, "%.*s", (int)len, line);
-}
-
 void setup_values(struct run *r, bool ghost, uint64_t values, double state_means, int64_t step_us,
                   uint32_t window_bytes)
 {
@@ -327,9 +306,6 @@ void setup_values(struct run *r, bool ghost, uint64_t values, double state_means
     memset(r, 0, sizeof(*r));
     opts.ghost = r->ghost = ghost;
     opts.window_bytes = window_bytes;
-    opts.log_level = HTH_INFO;
-    opts.log_sink = on_log;
-    opts.log_arg = r;
     opts.link.latency_us = 2 * MS;
     r->world = hth_world_new(1, &opts);
     r->chain = make_chain(STEPS_MAX);
@@ -395,11 +371,16 @@ bool run_until_over(struct run *r, int64_t us)
     return is_over(r);
 }
 
-uint64_t fetched(const struct newcomer *n)
+uint64_t given(const struct run *r)
 {
-    struct hth_means_stats stats;
-    hth_means_stats(n->means, &stats);
-    return stats.fetched;
+    uint64_t bytes = 0;
+    for (uint32_t i = 0; i < r->donors; i++) {
+        struct hth_state_donor_stats stats = {0};
+        if (r->donor[i].donor != NULL)
+            hth_state_donor_stats(r->donor[i].donor, &stats);
+        bytes += stats.bytes;
+    }
+    return bytes;
 }
 
 void tear_down(struct run *r)

@@ -12,7 +12,7 @@
 
 #define SCHEMA 99
 
-enum { DONORS_MAX = 5, STEPS_MAX = 400, VALUES = 64 * HTH_MEAN_BLOCK + 7 };
+enum { DONORS_MAX = 5, STEPS_MAX = 400, VALUES = 64 * 4096 + 7 }; /* 65 parts of a mean */
 #define MEAN_BYTES (VALUES * sizeof(float))
 
 /* How a donor answers who asks for means. */
@@ -20,11 +20,9 @@ enum kind {
     HONEST,
     GONE,   /* has let them go */
     SILENT, /* never */
-    LIES,   /* one value is another */
+    LIES,   /* one value is another, */
+    HASHES, /* ... and so they say of it themselves */
     SHORT,
-    LONG,
-    BYTES, /* not of floats */
-    EMPTY,
 };
 
 struct run;
@@ -34,14 +32,13 @@ struct donor {
     struct hth_node *node;
     struct hth_env *env;
     struct hth_rpc *rpc;
-    struct hth_means *means;
     struct hth_state_donor *donor;
-    uint32_t tip; /* link */
+    uint32_t tip;  /* link */
+    uint64_t said; /* the step of its snapshots, if that is another */
     float params[VALUES];
     bool declines, short_meta, spoilt; /* its states */
     bool stays;                        /* takes no more steps */
     enum kind kind;
-    uint32_t asked; /* for means, if it is not honest */
 };
 
 struct newcomer {
@@ -50,7 +47,6 @@ struct newcomer {
     struct hth_env *env;
     struct hth_rpc *rpc;
     struct hth_chain *chain;
-    struct hth_means *means;
     struct hth_arrive *arrive;
     struct hth_timer *links;
     uint32_t at;    /* link in its chain */
@@ -77,7 +73,7 @@ struct run {
     struct hth_hash params[STEPS_MAX]; /* digest of all members' by step */
     bool ghost;
     uint32_t links_max; /* that the newcomer keeps */
-    char log[4096];
+    struct hth_budget *budget; /* of the donors' kept means; NULL: none */
 };
 
 /* Of means of so many values, which a state is so many times as large as, and steps so long. */
@@ -96,7 +92,8 @@ void hold(struct newcomer *n, uint64_t step);
 void go(struct newcomer *n);
 void go_on(struct newcomer *n);
 void on_links(void *newcomer);
-uint64_t fetched(const struct newcomer *n);
+/* Bytes that the donors gave, of means and states. */
+uint64_t given(const struct run *r);
 void take_step(struct run *r);
 void run_steps(struct run *r, uint32_t steps);
 /* The run goes on until the arrival has ended. */

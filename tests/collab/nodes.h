@@ -8,7 +8,9 @@
 
 #include "support/test.h"
 
-#include "collab/means.h"
+#include "averaging/state.h"
+#include "collab/holders.h"
+#include "core/crypto.h"
 #include "rpc/rpc.h"
 #include "sim/world.h"
 
@@ -51,8 +53,12 @@ static inline struct hth_blob *make_mean(struct hth_env *env, uint64_t count, ui
 static inline struct hth_hash digest_of(const void *values, uint64_t count)
 {
     struct hth_hash digest = {{0}};
-    if (values != NULL)
-        hth_mean_digest(hth_sim_crypto(), values, count, &digest);
+    const struct hth_blob blob = {.data = (uint8_t *)values, .size = count * sizeof(float)};
+    if (values == NULL)
+        return digest;
+    struct hth_blob *hashes = hth_mean_hashes(hth_sim_crypto(), &blob);
+    hth_sim_crypto()->hash(hashes->data, hashes->size, &digest);
+    hth_blob_unref(hashes);
     return digest;
 }
 

@@ -7,24 +7,12 @@ static struct run run;
 
 static bool is_fetching(void *arg)
 {
-    return fetched(&run.newcomer) > 0;
-}
-
-static uint64_t parts_given(void)
-{
-    uint64_t parts = 0;
-    for (uint32_t i = 0; i < run.donors; i++) {
-        struct hth_state_donor_stats given = {0};
-        if (run.donor[i].donor != NULL)
-            hth_state_donor_stats(run.donor[i].donor, &given);
-        parts += given.parts;
-    }
-    return parts;
+    return given(&run) > 0;
 }
 
 static bool has_parts(void *arg)
 {
-    return parts_given() > 10;
+    return given(&run) > 10 * HTH_STATE_PART_BYTES_MIN;
 }
 
 /* A run of so many donors that has taken so many steps, with a state of so many means. */
@@ -68,8 +56,8 @@ TEST(a_missed_step_is_one_mean)
         go(n);
         check_end(10 * S, HTH_OK, cases[i].steps, cases[i].states);
         assert_int_equal(step_held(n), 40);
-        assert_int_equal(fetched(n), cases[i].steps * MEAN_BYTES);
-        assert_int_equal(parts_given() > 0, cases[i].states > 0);
+        assert_int_equal(given(&run),
+                         cases[i].states > 0 ? run.state_bytes : cases[i].steps * MEAN_BYTES);
         tear_down(&run);
     }
 }
@@ -128,12 +116,10 @@ TEST(other_ways_cost_a_state)
     enum way { BRANCH, GENESIS, GENESIS_BEFORE, OTHER_GENESIS, OTHER_STEP, NO_MEAN };
     static const struct {
         enum way way;
-        uint32_t before, steps, states; /* of the run; which it takes */
-    } cases[] = {{BRANCH, 10, 0, 1},
-                 {GENESIS, 0, 0, 0}, /* of the same parameters: nothing is moved */
-                 {GENESIS_BEFORE, 3, 3, 0},
-                 {OTHER_GENESIS, 0, 0, 1},
-                 {OTHER_STEP, 0, 0, 1},
+        uint32_t before, steps, states;                         /* of the run; which it takes */
+    } cases[] = {{BRANCH, 10, 0, 1},        {GENESIS, 0, 0, 0}, /* of the same parameters: nothing
+                                                                   is moved */
+                 {GENESIS_BEFORE, 3, 3, 0}, {OTHER_GENESIS, 0, 0, 1}, {OTHER_STEP, 0, 0, 1},
                  {NO_MEAN, 10, 0, 1}};
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
         enum way way = cases[i].way;
@@ -233,10 +219,6 @@ TEST(nobody_is_left)
         d->declines = what == DECLINE;
         d->stays = true;
         run_steps(&run, what == NO_MEANS ? 3 : 0);
-        if (what == NO_MEANS) {
-            hth_means_free(d->means);
-            d->means = NULL;
-        }
         struct newcomer *n = add_newcomer(&run, 125e6);
         if (what == DEAD || what == FROZEN)
             hth_node_crash(d->node, what == DEAD ? HTH_CRASH_RESET : HTH_CRASH_SILENT);

@@ -6,7 +6,6 @@
 #include "support/suite.h"
 
 #include "collab/heads.h"
-#include "collab/means.h"
 #include "collab/roll_msg.h"
 #include "core/limits.h"
 
@@ -68,8 +67,7 @@ static const struct hth_addr here = {.family = 4, .ip = {10, 0, 0, 1}, .port = 4
     X(hth_call, struct hth_roll_ballot)                                                            \
     X(hth_links, struct hth_links_msg)                                                             \
     X(hth_row, struct hth_row_msg)                                                                 \
-    X(hth_head, struct hth_head_note)                                                              \
-    X(hth_mean_msg, struct hth_mean_msg)
+    X(hth_head, struct hth_head_note)
 #define FUNCTIONS(name, type)                                                                      \
     static type name##_back;                                                                       \
     static size_t write_##name(const void *msg, uint8_t *out)                                      \
@@ -326,10 +324,6 @@ TEST(others_are_laid_out)
     check(K_hth_head, &note);
     check_bad(K_hth_head, &note, 49, 5, HTH_E_MALFORMED); /* no family of addresses */
     check_bad(K_hth_head, &note, 0, 2, HTH_E_VERSION);
-    const struct hth_mean_msg mean = {
-        .head = hash(7), .first = 7 * HTH_MEAN_BLOCK, .values = HTH_MEAN_BYTES_MAX / 4};
-    put("1h84", 1, 7, UINT64_C(7) * HTH_MEAN_BLOCK, HTH_MEAN_BYTES_MAX / 4);
-    check(K_hth_mean_msg, &mean);
 }
 
 /* Two bits a mark: 1 0 2 1 0. */

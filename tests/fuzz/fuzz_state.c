@@ -12,34 +12,38 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len);
 
-static void hash(const void *data, size_t len, struct hth_hash *out)
-{
-    uint64_t sum = len;
-
-    for (size_t i = 0; i < len; i++)
-        sum = sum * 31 + ((const uint8_t *)data)[i];
-    memset(out, 0, sizeof(*out));
-    hth_store_u64le(out->b, sum);
-}
-
 static void description(const uint8_t *data, size_t len)
 {
-    const struct hth_crypto crypto = {.hash = hash};
     struct hth_state_desc d, again;
     uint8_t *bytes;
     size_t n;
 
-    if (hth_state_desc_open(data, len, &crypto, &d) != HTH_OK)
+    if (hth_state_desc_open(data, len, 1, &d) != HTH_OK)
         return;
     hth_state_desc_pack(&d, &bytes, &n);
-    if (hth_state_desc_open(bytes, n, &crypto, &again) != HTH_OK ||
-        memcmp(&again.root, &d.root, sizeof(d.root)) != 0)
+    if (hth_state_desc_open(bytes, n, 1, &again) != HTH_OK || again.step != d.step ||
+        again.bytes != d.bytes || again.parts != d.parts || again.meta_len != d.meta_len ||
+        memcmp(again.meta, d.meta, d.meta_len) != 0 ||
+        memcmp(again.hashes->data, d.hashes->data, d.hashes->size) != 0)
         abort();
     if (hth_state_part_len(&d, d.parts - 1) == 0)
         abort();
     hth_free(bytes);
     hth_state_desc_clear(&d);
     hth_state_desc_clear(&again);
+}
+
+static void request(const uint8_t *data, size_t len)
+{
+    struct hth_state_ask ask, again;
+    uint8_t bytes[HTH_STATE_ASK_MAX];
+
+    if (hth_state_ask_open(data, len, &ask) != HTH_OK)
+        return;
+    if (hth_state_ask_open(bytes, hth_state_ask_pack(&ask, bytes), &again) != HTH_OK ||
+        again.named != ask.named || again.part != ask.part || again.step_min != ask.step_min ||
+        memcmp(&again.name, &ask.name, sizeof(ask.name)) != 0)
+        abort();
 }
 
 static void note(const uint8_t *data, size_t len)
@@ -57,10 +61,6 @@ static void note(const uint8_t *data, size_t len)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
 {
-    uint64_t schema, step;
-    struct hth_hash root;
-    uint32_t index;
-
     if (len == 0)
         return 0;
     switch (data[0] % 4) {
@@ -70,11 +70,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t len)
     case 1:
         note(data + 1, len - 1);
         break;
-    case 2:
-        (void)!hth_state_describe_open(data + 1, len - 1, &schema, &step);
-        break;
     default:
-        (void)!hth_state_part_open(data + 1, len - 1, &root, &index);
+        request(data + 1, len - 1);
         break;
     }
     return 0;

@@ -283,16 +283,22 @@ static enum hth_err open_donor(struct peer *p)
     return hth_state_donor_new(p->node.env, p->node.rpc, &o, &p->donor);
 }
 
-static void on_fetched(void *arg, const struct hth_state_result *r)
+static void on_fetched(void *arg, enum hth_err err, const struct hth_state_result *r)
 {
     struct peer *p = arg;
+    if (err != HTH_OK) { /* it is tried again */
+        hth_state_fetch_free(p->fetch);
+        p->fetch = NULL;
+        hth_timer_set(p->node.env, p->watch, WATCH_US);
+        return;
+    }
     const uint64_t *words = (const uint64_t *)(const void *)r->values->data;
     bool good = r->step == STATE_STEP && r->values->size == p->state_bytes;
 
     for (size_t i = 0; good && i < p->state_bytes / sizeof(*words); i++)
         good = words[i] == word(i);
-    printf("fetched %s bytes %llu donors %u took_us %lld at %lld us\n", good ? "well" : "DAMAGED",
-           (unsigned long long)r->bytes, r->donors, (long long)r->took_us, now_us());
+    printf("fetched %s bytes %llu took_us %lld at %lld us\n", good ? "well" : "DAMAGED",
+           (unsigned long long)r->bytes, (long long)r->took_us, now_us());
     fflush(stdout);
     hth_state_fetch_free(p->fetch);
     p->fetch = NULL;
@@ -308,6 +314,7 @@ static void try_fetch(struct peer *p)
                                      .step_min = STATE_STEP,
                                      .holders = holders,
                                      .parts_in_flight = 4,
+                                     .patience_us = 20 * HTH_US_PER_S,
                                      .on_done = on_fetched,
                                      .arg = p};
     const struct hth_roster_peer *q;

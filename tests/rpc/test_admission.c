@@ -9,7 +9,6 @@
 #include "averaging/match.h"
 #include "averaging/reduce.h"
 #include "averaging/state.h"
-#include "collab/means.h"
 #include "collab/roll_msg.h"
 #include "experts/server.h"
 #include "rpc/closed.h"
@@ -287,11 +286,9 @@ TEST(each_method_has_its_roles)
     assert_int_equal(hth_rpc_rights(HTH_REDUCE_METHOD), reduces);
     assert_int_equal(hth_rpc_rights(HTH_STATE_METHOD_DESCRIBE), train | HTH_MAY_WATCH);
     assert_int_equal(hth_rpc_rights(HTH_STATE_METHOD_PART), train | HTH_MAY_WATCH);
-    assert_int_equal(hth_rpc_rights(HTH_STATE_METHOD_HERE), reduces);
     assert_int_equal(hth_rpc_rights(HTH_ROLL_METHOD_READY), reduces);
     assert_int_equal(hth_rpc_rights(HTH_ROLL_METHOD_CALL), reduces);
     assert_int_equal(hth_rpc_rights(HTH_ROLL_METHOD_LINKS), reduces);
-    assert_int_equal(hth_rpc_rights(HTH_MEAN_METHOD), reduces);
     assert_int_equal(hth_rpc_rights(HTH_ROW_METHOD), reduces);
 }
 

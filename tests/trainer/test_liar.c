@@ -208,7 +208,7 @@ static void play_on(const char *shape, enum hth_share_mode mode, uint32_t n, enu
     o.edit = edit;
     o.on_update = on_update;
     o.on_eval = on_eval;
-    scene.crew = crew_scene_new(n, &o);
+    scene.crew = crew_scene_new(shape != NULL ? 2 : n, &o);
     assert_true(hth_world_run_until_true(scene.crew->world, is_done, scene.crew->crew, 500 * S));
     assert_ok(hth_crew_err(scene.crew->crew));
 }
