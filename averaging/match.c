@@ -1,134 +1,417 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* match.c: the node's side of matchmaking: messages that arrive, and groups out of lists. */
+/*
+ * match.c: the own look, and the table of those who joined this peer as their host.
+ *
+ * All happens in on_turn: every BEAT, and at once when somebody joined, left, answered, or the
+ * owner nudged.
+ */
+#include "averaging/match.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "averaging/match_int.h"
 #include "core/mem.h"
+#include "rpc/rpc.h"
 
-#define GROUP_MAGIC  UINT64_C(0x3270756f72676874) /* "thgroup2" */
-#define MEMBER_BYTES 76                           /* of what is hashed of each */
+#define BEAT_US    (100 * HTH_US_PER_MS)
+#define SILENCE_US (350 * HTH_US_PER_MS) /* and two round trips */
+#define FAR_US     (2 * HTH_US_PER_S)    /* no round trip is believed longer */
+#define DIAL_US    (1 * HTH_US_PER_S)
+#define GREET_US   (10 * HTH_US_PER_S)
 
-/* ---- groups --------------------------------------------------------------------------------- */
+/* One who joined us. */
+struct joiner {
+    struct hth_match *match;
+    struct hth_avg_line line;
+    uint64_t schema;
+    struct hth_avg_member self; /* as it says */
+    struct hth_hash mark;
+    struct hth_rpc_request *req; /* NULL: this peer */
+    int64_t since_us, end_us;    /* when it came, and the end of its window */
+};
 
-static uint64_t bits(double x)
+struct look {
+    struct hth_look_opts opts;
+    struct hth_avg_member self;
+    int64_t made_us, end_us;
+    struct hth_peer_id host; /* zero: none */
+    struct hth_rpc_call *call;                      /* NULL: the host is this peer, or none */
+    struct hth_peer_id passed[HTH_AVG_MEMBERS_MAX]; /* hosts of no use */
+    uint32_t passed_count;
+    enum hth_avg_reason refusal; /* the last */
+    bool done;
+    struct hth_look_result result;
+};
+
+struct hth_match {
+    struct hth_env *env;
+    struct hth_rpc *rpc;
+    struct hth_match_opts opts;
+    struct hth_timer *timer;
+    int64_t turn_us; /* when it was to run */
+    int64_t ping_us; /* when those waited for are pinged again */
+    struct look *look; /* NULL: none */
+    struct joiner **joiners;
+    uint32_t count, capacity;
+    bool version_said; /* it spoke of another version */
+    struct hth_match_stats stats;
+};
+
+/* ---- time and silence ------------------------------------------------------------------------ */
+
+static void turn_in(struct hth_match *m, int64_t us)
 {
-    uint64_t u;
-
-    memcpy(&u, &x, sizeof(u));
-    return u;
+    m->turn_us = hth_now_us(m->env) + us;
+    hth_timer_set(m->env, m->timer, us);
 }
 
-static int by_id(const void *a, const void *b)
+void hth_match_nudge(struct hth_match *m)
 {
-    const struct hth_avg_member *x = a, *y = b;
-
-    return hth_peer_id_cmp(&x->id, &y->id);
+    turn_in(m, 0);
 }
 
-/* A hash of line, schema, and all that is said of the members, by id. */
-static void hash_group(const struct hth_look *look, const struct hth_avg_member *members,
-                       uint32_t count, struct hth_hash *id)
+static int64_t silence_us(const struct hth_match *m, const struct hth_rpc_peer_info *info)
+{
+    return SILENCE_US + 2 * HTH_MIN(info->rtt_us, FAR_US) + hth_rpc_late_us(m->rpc) +
+           (info->connected ? 0 : DIAL_US);
+}
+
+/* It can't be dialled, or not a byte came from it since then, though it is pinged. */
+static bool is_silent(const struct hth_match *m, const struct hth_peer_id *id, int64_t since_us)
+{
+    struct hth_rpc_peer_info info;
+
+    (void)!hth_rpc_peer_info(m->rpc, id, &info);
+    if (hth_now_us(m->env) >= m->ping_us)
+        hth_rpc_nudge(m->rpc, id);
+    return info.retry_in_us > 0 ||
+           hth_now_us(m->env) - HTH_MAX(info.received_us, since_us) > silence_us(m, &info);
+}
+
+static void mark(const struct hth_match *m, const struct hth_avg_line *line,
+                 const struct hth_peer_id *id, struct hth_hash *out)
 {
     uint8_t key[HTH_AVG_LINE_KEY_MAX];
-    size_t key_len = hth_avg_line_key(&look->opts.line, key);
-    size_t max = 20 + key_len + count * MEMBER_BYTES;
-    uint8_t *bytes = hth_calloc(1, max);
-    struct hth_writer w;
 
-    hth_writer_init(&w, bytes, max);
-    hth_write_u64(&w, GROUP_MAGIC);
-    hth_write_u64(&w, look->opts.schema);
-    hth_write_u32(&w, count);
-    hth_write_bytes(&w, key, key_len);
-    for (uint32_t i = 0; i < count; i++) {
-        const struct hth_avg_member *m = &members[i];
-        uint8_t ip[16] = {0};
+    hth_avg_mark(m->env->crypto, key, hth_avg_line_key(line, key), id, out);
+}
 
-        hth_write_bytes(&w, m->id.b, sizeof(m->id.b));
-        hth_write_u8(&w, (uint8_t)m->mode);
-        hth_write_u8(&w, m->addr.family);
-        hth_write_u16(&w, m->addr.port);
-        memcpy(ip, m->addr.ip, m->addr.family == 4 ? 4 : (m->addr.family == 6 ? 16 : 0));
-        hth_write_bytes(&w, ip, sizeof(ip));
-        hth_write_u64(&w, bits(m->bandwidth));
-        hth_write_u64(&w, bits(m->weight));
-        hth_write_u64(&w, m->nonce);
+/* ---- the look -------------------------------------------------------------------------------- */
+
+static void end_look(struct hth_match *m, enum hth_avg_reason reason, struct hth_avg_group *group)
+{
+    struct look *l = m->look;
+
+    l->done = true;
+    l->result.reason = reason;
+    l->result.group = group;
+    l->result.wait_us = hth_now_us(m->env) - l->made_us;
+    hth_match_nudge(m);
+}
+
+/* We are in it, with what we said of ourselves. */
+static bool is_as_we_said(const struct look *l, const struct hth_avg_group *group)
+{
+    const struct hth_avg_member *own = &group->member[group->self], *self = &l->self;
+
+    return group->self < group->count && own->nonce == self->nonce && own->weight == self->weight &&
+           own->mode == self->mode && own->bandwidth == self->bandwidth;
+}
+
+/* The host's last word. Returns why the look goes on without it; OK: the look has ended. */
+static enum hth_avg_reason take(struct hth_match *m, const struct hth_join_reply *reply)
+{
+    struct look *l = m->look;
+    struct hth_avg_group *group;
+
+    if (reply->reason == HTH_AVG_FULL || reply->reason == HTH_AVG_ALONE ||
+        reply->reason == HTH_AVG_TOO_FEW) {
+        end_look(m, reply->reason, NULL);
+        return HTH_AVG_OK;
     }
-    HTH_ASSERT(w.err == HTH_OK && w.pos == max);
-    look->match->env->crypto->hash(bytes, max, id);
+    if (reply->reason != HTH_AVG_OK)
+        return reply->reason;
+    if (hth_avg_group_new(m->env->crypto, &m->env->self, &l->opts.line, l->opts.schema,
+                          reply->members, reply->count, &group) != HTH_OK)
+        return HTH_AVG_MALFORMED;
+    if (!is_as_we_said(l, group)) {
+        hth_free(group);
+        return HTH_AVG_LEFT_OUT;
+    }
+    l->result.match_us = reply->match_us;
+    end_look(m, HTH_AVG_OK, group);
+    return HTH_AVG_OK;
+}
+
+static void drop(struct joiner *j);
+static struct joiner *find(const struct hth_match *m, const struct hth_peer_id *id);
+
+/* Without a word; the host is asked no more. */
+static void leave(struct hth_match *m)
+{
+    struct look *l = m->look;
+    struct joiner *own = find(m, &m->env->self);
+
+    if (l->call != NULL)
+        hth_rpc_cancel(l->call);
+    l->call = NULL;
+    if (own != NULL)
+        drop(own);
+    memset(&l->host, 0, sizeof(l->host));
+}
+
+static void pass(struct hth_match *m, enum hth_avg_reason reason)
+{
+    struct look *l = m->look;
+    bool lied = reason == HTH_AVG_MALFORMED || reason == HTH_AVG_LEFT_OUT;
+    char text[HTH_PEER_SHORT_LEN];
+
+    HTH_LOG(m->env, HTH_DEBUG, HTH_SUB_AVG, "look: %s is no host (%s)",
+            hth_peer_id_short(&l->host, text), hth_avg_reason_name(reason));
+    l->refusal = reason;
+    if (l->passed_count < HTH_AVG_MEMBERS_MAX)
+        l->passed[l->passed_count++] = l->host;
+    if (lied || reason == HTH_AVG_NO_HOST)
+        m->opts.gone(m->opts.arg, &l->host, lied);
+    leave(m);
+    hth_match_nudge(m);
+}
+
+static void hear(struct hth_match *m, const struct hth_join_reply *reply)
+{
+    enum hth_avg_reason reason = m->look->done ? HTH_AVG_OK : take(m, reply);
+
+    if (reason != HTH_AVG_OK)
+        pass(m, reason);
+}
+
+static void on_answer(void *arg, const struct hth_rpc_result *r)
+{
+    struct hth_match *m = arg;
+    struct hth_join_reply reply = {.reason = HTH_AVG_NO_HOST};
+
+    m->look->call = NULL;
+    if (r->err == HTH_E_DRAINING)
+        reply.reason = HTH_AVG_DRAINING;
+    else if (r->err == HTH_OK &&
+             hth_join_reply_open(r->payload, r->payload_len, &reply) != HTH_OK)
+        reply.reason = HTH_AVG_MALFORMED;
+    hear(m, &reply);
+    hth_free(reply.members);
+}
+
+static void add(struct hth_match *m, const struct hth_avg_line *line, uint64_t schema,
+                const struct hth_avg_member *self, int64_t end_us, struct hth_rpc_request *req);
+
+static void join(struct hth_match *m, const struct hth_rpc_target *host)
+{
+    struct look *l = m->look;
+    int64_t left_us = HTH_MAX(l->end_us - hth_now_us(m->env), (int64_t)0);
+    const struct hth_join_msg join = {.line = l->opts.line,
+                                      .schema = l->opts.schema,
+                                      .self = l->self,
+                                      .left_ms = (uint32_t)(left_us / HTH_US_PER_MS),
+                                      .version = HTH_MATCH_VERSION};
+    struct hth_rpc_call_opts call = {.method = HTH_MATCH_METHOD_JOIN,
+                                     .timeout_us = HTH_AVG_WINDOW_MAX_US};
+    uint8_t bytes[HTH_JOIN_BYTES_MAX];
+
+    l->host = host->peer;
+    if (hth_peer_id_eq(&host->peer, &m->env->self)) {
+        add(m, &l->opts.line, l->opts.schema, &l->self, l->end_us, NULL);
+        return;
+    }
+    m->stats.joins_out++;
+    call.body.payload = bytes;
+    call.body.payload_len = hth_join_msg_pack(&join, bytes);
+    if (hth_rpc_call(m->rpc, host, &call, on_answer, m, &l->call) != HTH_OK) {
+        l->call = NULL;
+        pass(m, HTH_AVG_NO_HOST);
+    }
+}
+
+static bool is_passed(const struct look *l, const struct hth_peer_id *id)
+{
+    for (uint32_t i = 0; i < l->passed_count; i++)
+        if (hth_peer_id_eq(&l->passed[i], id))
+            return true;
+    return false;
+}
+
+static void on_greeted(void *arg, const struct hth_rpc_result *r)
+{
+    (void)arg;
+    (void)r;
+}
+
+/* Makes the connections that the group will need before its line is full of values. */
+static void greet(struct hth_match *m, const struct hth_match_peer *peer)
+{
+    const struct hth_rpc_target target = {peer->id, peer->addr};
+    const struct hth_rpc_call_opts call = {.method = HTH_MATCH_METHOD_JOIN,
+                                           .timeout_us = GREET_US};
+    struct hth_rpc_peer_info info;
+
+    (void)!hth_rpc_peer_info(m->rpc, &peer->id, &info);
+    if (!info.connected && !info.dialing && info.waiting == 0)
+        (void)!hth_rpc_call(m->rpc, &target, &call, on_greeted, NULL, NULL);
+}
+
+/* The first of the line that can be dialled, and that is heard; zero: nobody. */
+static struct hth_rpc_target first_host(struct hth_match *m)
+{
+    const struct look *l = m->look;
+    struct hth_match_peer peer[HTH_MATCH_PEERS_MAX];
+    struct hth_rpc_target host = {.peer = {{0}}};
+    struct hth_hash least, other;
+    uint32_t count;
+    bool all;
+
+    memset(&least, 0xff, sizeof(least));
+    count = m->opts.peers(m->opts.arg, &l->opts.line, peer, &all);
+    for (uint32_t i = 0; i < count; i++) {
+        if (peer[i].addr.family == 0)
+            continue;
+        if (i > 0)
+            greet(m, &peer[i]);
+        if (i > 0 && is_silent(m, &peer[i].id, l->made_us))
+            m->opts.gone(m->opts.arg, &peer[i].id, false);
+        else if (!is_passed(l, &peer[i].id)) {
+            mark(m, &l->opts.line, &peer[i].id, &other);
+            if (memcmp(&other, &least, sizeof(other)) >= 0)
+                continue;
+            least = other;
+            host = (struct hth_rpc_target){peer[i].id, peer[i].addr};
+        }
+    }
+    return host;
+}
+
+static void look_turn(struct hth_match *m)
+{
+    struct look *l = m->look;
+    struct hth_rpc_target host;
+    struct hth_rpc_peer_info info;
+
+    (void)!hth_rpc_peer_info(m->rpc, &l->host, &info);
+    if (hth_now_us(m->env) >= l->end_us + silence_us(m, &info)) {
+        if (l->call != NULL)
+            pass(m, HTH_AVG_LEFT_OUT);
+        end_look(m, l->refusal != HTH_AVG_OK ? l->refusal : HTH_AVG_ALONE, NULL);
+        return;
+    }
+    host = first_host(m);
+    if (hth_peer_id_eq(&host.peer, &l->host))
+        return;
+    leave(m);
+    if (!hth_peer_id_is_zero(&host.peer))
+        join(m, &host);
+}
+
+static void finish(struct hth_match *m)
+{
+    struct look *l = m->look;
+    struct hth_look_result result = l->result;
+    hth_look_done_fn *done = l->opts.done;
+    void *arg = l->opts.arg;
+
+    HTH_LOG(m->env, HTH_DEBUG, HTH_SUB_AVG, "look in round %llu ends: %s, %u members, %lld us",
+            (unsigned long long)l->opts.line.round, hth_avg_reason_name(result.reason),
+            result.group != NULL ? result.group->count : 0, (long long)result.wait_us);
+    l->result.group = NULL;
+    hth_match_stop(m);
+    done(arg, &result);
+}
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+static struct joiner *find(const struct hth_match *m, const struct hth_peer_id *id)
+{
+    for (uint32_t i = 0; i < m->count; i++)
+        if (hth_peer_id_eq(&m->joiners[i]->self.id, id))
+            return m->joiners[i];
+    return NULL;
+}
+
+static void on_left(void *arg)
+{
+    drop(arg);
+}
+
+static void add(struct hth_match *m, const struct hth_avg_line *line, uint64_t schema,
+                const struct hth_avg_member *self, int64_t end_us, struct hth_rpc_request *req)
+{
+    struct joiner *j = hth_new(struct joiner);
+
+    if (m->count == m->capacity) {
+        m->capacity = HTH_MAX(2 * m->capacity, 16u);
+        m->joiners = hth_realloc(m->joiners, m->capacity, sizeof(struct joiner *));
+    }
+    m->joiners[m->count++] = j;
+    *j = (struct joiner){.match = m,
+                         .line = *line,
+                         .schema = schema,
+                         .self = *self,
+                         .req = req,
+                         .since_us = hth_now_us(m->env),
+                         .end_us = end_us};
+    mark(m, line, &self->id, &j->mark);
+    if (req != NULL)
+        hth_rpc_on_cancel(req, on_left, j);
+    hth_match_nudge(m);
+}
+
+/* What it asked is refused, if it was not answered. */
+static void drop(struct joiner *j)
+{
+    struct hth_match *m = j->match;
+    uint32_t i = 0;
+
+    while (m->joiners[i] != j)
+        i++;
+    m->joiners[i] = m->joiners[--m->count];
+    if (j->req != NULL) {
+        hth_rpc_on_cancel(j->req, NULL, NULL);
+        hth_rpc_refuse(j->req, HTH_E_CANCELED, 0, NULL);
+    }
+    hth_free(j);
+    hth_match_nudge(m);
+}
+
+static void send(struct hth_rpc_request *req, const struct hth_join_reply *reply)
+{
+    struct hth_rpc_body body = {.payload = NULL};
+    uint8_t *bytes = hth_join_reply_pack(reply, &body.payload_len);
+
+    body.payload = bytes;
+    hth_rpc_reply(req, &body);
     hth_free(bytes);
 }
 
-struct marked {
-    struct hth_hash mark;
-    const struct hth_avg_member *member;
-};
-
-static int by_mark(const void *a, const void *b)
+static void answer(struct joiner *j, const struct hth_join_reply *reply)
 {
-    const struct marked *x = a, *y = b;
-    int order = memcmp(&x->mark, &y->mark, sizeof(x->mark));
+    struct hth_match *m = j->match;
+    struct hth_rpc_request *req = j->req;
 
-    return order != 0 ? order : by_id(x->member, y->member);
+    if (req != NULL)
+        hth_rpc_on_cancel(req, NULL, NULL);
+    j->req = NULL;
+    drop(j);
+    if (req != NULL)
+        send(req, reply);
+    else
+        hear(m, reply);
 }
 
-enum hth_err hth_match_group(const struct hth_look *look, const struct hth_avg_member *members,
-                             uint32_t count, struct hth_avg_group **out)
+/* Helpers cost nothing to make: they do not fill the table. */
+static bool has_room(const struct hth_match *m, enum hth_avg_mode mode)
 {
-    const struct hth_env *env = look->match->env;
-    struct hth_avg_member sorted[HTH_AVG_MEMBERS_MAX];
-    struct marked order[HTH_AVG_MEMBERS_MAX];
     uint32_t helpers = 0;
-    struct hth_avg_group *g;
 
-    *out = NULL;
-    if (count == 0 || count > HTH_AVG_MEMBERS_MAX)
-        return HTH_E_RANGE;
-    memcpy(sorted, members, count * sizeof(*members));
-    qsort(sorted, count, sizeof(*sorted), by_id);
-    for (uint32_t i = 0; i < count; i++) {
-        helpers += sorted[i].mode == HTH_AVG_HELPER;
-        if (i > 0 && hth_peer_id_eq(&sorted[i].id, &sorted[i - 1].id))
-            return HTH_E_DUPLICATE;
-    }
-    if (2 * helpers > count)
-        return HTH_E_RANGE;
-    g = hth_calloc(1, sizeof(*g) + count * sizeof(g->member[0]));
-    hash_group(look, sorted, count, &g->id);
-    g->line = look->opts.line;
-    g->schema = look->opts.schema;
-    g->count = g->self = count;
-    for (uint32_t i = 0; i < count; i++) {
-        order[i].member = &sorted[i];
-        hth_avg_mark(env->crypto, &g->id, sizeof(g->id), &sorted[i].id, &order[i].mark);
-    }
-    qsort(order, count, sizeof(*order), by_mark);
-    for (uint32_t i = 0; i < count; i++) {
-        g->member[i] = *order[i].member;
-        if (hth_peer_id_eq(&g->member[i].id, &env->self))
-            g->self = i;
-    }
-    *out = g;
-    return HTH_OK;
-}
-
-/* ---- JOIN and BEGIN -------------------------------------------------------------------------- */
-
-static enum hth_avg_reason mismatch(const struct hth_look *look, const struct hth_avg_line *theirs,
-                                    uint64_t schema)
-{
-    const struct hth_avg_line *ours = &look->opts.line;
-
-    if (ours->run != theirs->run)
-        return HTH_AVG_OTHER_LINE;
-    if (!hth_avg_shape_eq(&ours->shape, &theirs->shape))
-        return HTH_AVG_OTHER_SHAPE;
-    if (hth_avg_axis(&ours->shape, ours->round) != hth_avg_axis(&ours->shape, theirs->round))
-        return HTH_AVG_OTHER_ROUND;
-    if (!hth_avg_line_eq(ours, theirs))
-        return HTH_AVG_OTHER_LINE;
-    return look->opts.schema != schema ? HTH_AVG_OTHER_SCHEMA : HTH_AVG_WAIT;
+    for (uint32_t i = 0; i < m->count; i++)
+        helpers += m->joiners[i]->self.mode == HTH_AVG_HELPER;
+    return m->count < HTH_AVG_LOOKERS_MAX &&
+           (mode != HTH_AVG_HELPER || helpers < HTH_AVG_HELPERS_MAX);
 }
 
 /* Once is enough: it would be said in each of its lines. */
@@ -144,123 +427,224 @@ static void versions_differ(struct hth_match *m, const struct hth_peer_id *id)
     m->version_said = true;
 }
 
-/* Judges the caller as a looker in our line, and as our follower. `other` is whom it hears of. */
-static enum hth_avg_reason judge(struct hth_look *look, const struct hth_join_msg *join,
-                                 const struct hth_avg_member **other)
+/* OK: it may join. */
+static enum hth_avg_reason judge(struct hth_match *m, const struct hth_join_msg *join)
 {
-    struct match_looker *l = hth_look_hear(look, &join->self), *leader;
-
-    if (l == NULL)
-        return HTH_AVG_FULL;
-    *other = &look->self;
-    if (!join->follows) {
-        if (l->state == MATCH_FOLLOWS)
-            hth_look_set(l, MATCH_LOOKS);
-        return HTH_AVG_WAIT;
-    }
-    if (!hth_avg_mode_reduces(look->opts.mode) || hth_look_precedes_us(look, l))
-        return HTH_AVG_NOT_SMALLER;
-    if (l->state == MATCH_GONE)
-        return HTH_AVG_STRUCK_OFF;
-    leader = hth_look_leader(look);
-    if (leader != NULL) {
-        *other = &leader->self;
-        return HTH_AVG_NOT_LEADER;
-    }
-    hth_look_set(l, MATCH_FOLLOWS);
-    l->left_us = l->heard_us + (int64_t)join->left_ms * HTH_US_PER_MS;
-    return HTH_AVG_WAIT;
-}
-
-/* It asks in the look out of which our last group came, and is in that. */
-static bool is_in_begun(const struct hth_match *m, const struct hth_join_msg *join)
-{
-    const struct hth_avg_group *g = m->begun;
-
-    for (uint32_t i = 0; g != NULL && i < g->count; i++)
-        if (g->member[i].nonce == join->self.nonce &&
-            hth_peer_id_eq(&g->member[i].id, &join->self.id))
-            return hth_avg_line_eq(&g->line, &join->line) && g->schema == join->schema;
-    return false;
-}
-
-static enum hth_avg_reason take_join(struct hth_match *m, struct hth_join_msg *join,
-                                     const struct hth_avg_member **other)
-{
-    enum hth_avg_reason reason = HTH_AVG_NOT_LOOKING;
-
     if (join->version != HTH_MATCH_VERSION) {
         versions_differ(m, &join->self.id);
         return HTH_AVG_OTHER_VERSION;
     }
     if (hth_peer_id_eq(&join->self.id, &m->env->self))
         return HTH_AVG_MALFORMED;
-    if (m->opts.spoke != NULL)
-        m->opts.spoke(m->opts.arg, &join->self.id, &join->line, join->schema, join->wall_us);
-    if (is_in_begun(m, join))
-        return HTH_AVG_OK;
-    if (m->look != NULL && !m->look->done)
-        reason = mismatch(m->look, &join->line, join->schema);
-    if (reason == HTH_AVG_WAIT)
-        return judge(m->look, join, other);
-    hth_match_nudge(m); /* one less that may come */
-    return reason;
+    if (!has_room(m, join->self.mode))
+        return HTH_AVG_FULL;
+    return m->opts.judge(m->opts.arg, &join->line, join->schema);
 }
 
 static void on_join(void *arg, struct hth_rpc_request *req)
 {
     struct hth_match *m = arg;
     struct hth_join_reply reply = {.reason = HTH_AVG_MALFORMED};
-    const struct hth_avg_member *other = NULL;
     struct hth_join_msg join;
-    struct hth_rpc_body body = {.payload = NULL};
-    uint8_t *bytes;
+    struct joiner *before = find(m, hth_rpc_peer(req));
     size_t len;
     const uint8_t *payload = hth_rpc_payload(req, &len);
     enum hth_err err = hth_join_msg_open(payload, len, &join);
 
+    if (len == 0) { /* it only wants a connection */
+        hth_rpc_reply(req, NULL);
+        return;
+    }
+    if (before != NULL && before->req != NULL) /* it asks anew */
+        drop(before);
     join.self.id = *hth_rpc_peer(req);
     if (err == HTH_OK)
-        reply.reason = take_join(m, &join, &other);
+        reply.reason = judge(m, &join);
     else if (err != HTH_E_MALFORMED)
         reply.reason = HTH_AVG_RANGE;
-    if (reply.reason == HTH_AVG_WAIT || reply.reason == HTH_AVG_NOT_LEADER) {
-        reply.members = other;
-        reply.count = 1;
-    } else if (reply.reason == HTH_AVG_OK) {
-        reply.members = m->begun->member;
-        reply.count = m->begun->count;
+    if (reply.reason != HTH_AVG_OK) {
+        send(req, &reply);
+        return;
     }
-    body.payload = bytes = hth_join_reply_pack(&reply, &body.payload_len);
-    hth_rpc_reply(req, &body);
-    hth_free(bytes);
+    add(m, &join.line, join.schema, &join.self,
+        hth_now_us(m->env) + (int64_t)join.left_ms * HTH_US_PER_MS, req);
 }
 
-/* Only of a peer that this one may follow. */
-static void on_begin(void *arg, struct hth_rpc_request *req)
-{
-    const struct hth_match *m = arg;
-    struct hth_join_reply reply;
-    struct match_looker *from = NULL;
-    size_t len;
-    const uint8_t *payload = hth_rpc_payload(req, &len);
-    enum hth_err err = hth_join_reply_open(payload, len, &reply);
+/* ---- a line begins --------------------------------------------------------------------------- */
 
+/* Those of one line who are here. */
+struct census {
+    struct joiner *in[HTH_AVG_LOOKERS_MAX];
+    uint32_t count, contributors;
+    int64_t first_us, last_us; /* when the first and the last of them came */
+    int64_t deadline_us;       /* the earliest window of those who average */
+};
+
+static int by_place(const void *a, const void *b)
+{
+    const struct joiner *const *x = a, *const *y = b;
+
+    if ((*x)->self.mode != (*y)->self.mode)
+        return (*x)->self.mode < (*y)->self.mode ? -1 : 1;
+    return memcmp(&(*x)->mark, &(*y)->mark, sizeof((*x)->mark));
+}
+
+/* Clients come after trainers, and of them there may be too many. Helpers have the room that is
+ * left, and there are no more of them than average: peers that cost nothing to make do not push out
+ * anybody who brings values, nor have most of the shares. */
+static void begin(struct hth_match *m, struct census *c)
+{
+    const struct hth_join_reply full = {.reason = HTH_AVG_FULL};
+    struct hth_avg_member members[HTH_AVG_MEMBERS_MAX];
+    uint32_t most = HTH_MIN(c->contributors, HTH_AVG_MEMBERS_MAX / 2u);
+    uint32_t room[2] = {most, most}; /* for those who only reduce, and for the others */
+    struct hth_join_reply list = {.reason = HTH_AVG_OK,
+                                  .members = members,
+                                  .match_us = hth_now_us(m->env) - c->last_us};
+    uint32_t in = 0;
+
+    qsort(c->in, c->count, sizeof(c->in[0]), by_place);
+    for (uint32_t i = 0; i < c->count; i++) {
+        uint32_t *left = &room[hth_avg_mode_brings(c->in[i]->self.mode)];
+
+        if (*left == 0) {
+            answer(c->in[i], &full);
+            continue;
+        }
+        (*left)--;
+        members[list.count++] = c->in[i]->self;
+        c->in[in++] = c->in[i];
+    }
+    m->stats.led++;
+    for (uint32_t i = 0; i < in; i++)
+        answer(c->in[i], &list);
+}
+
+static bool is_here(const struct census *c, const struct hth_peer_id *id)
+{
+    for (uint32_t i = 0; i < c->count; i++)
+        if (hth_peer_id_eq(&c->in[i]->self.id, id))
+            return true;
+    return false;
+}
+
+/* Somebody is due who has neither joined nor fallen silent. */
+static bool is_awaited(const struct hth_match *m, const struct census *c)
+{
+    const struct hth_avg_line *line = &c->in[0]->line;
+    struct hth_match_peer peer[HTH_MATCH_PEERS_MAX];
+    int64_t us = hth_now_us(m->env) - c->first_us;
+    bool all, awaited = false;
+    uint32_t count = m->opts.peers(m->opts.arg, line, peer, &all);
+
+    for (uint32_t i = 0; all && i < count; i++) {
+        if (us >= peer[i].wait_us || is_here(c, &peer[i].id))
+            continue;
+        if (is_silent(m, &peer[i].id, c->first_us))
+            m->opts.gone(m->opts.arg, &peer[i].id, false);
+        else
+            awaited = true;
+    }
+    return all ? awaited : c->contributors < line->shape.size[hth_avg_axis(&line->shape, line->round)];
+}
+
+/* Those of the axis that are heard and stand where we do; the others are refused. */
+static void take_census(struct hth_match *m, uint32_t axis, struct census *c)
+{
+    *c = (struct census){.first_us = INT64_MAX, .deadline_us = INT64_MAX};
+    for (uint32_t i = m->count; i-- > 0;) {
+        struct joiner *j = m->joiners[i];
+        struct hth_join_reply reply = {.reason = HTH_AVG_OK};
+
+        if (hth_avg_axis(&j->line.shape, j->line.round) != axis)
+            continue;
+        if (j->req != NULL)
+            reply.reason = m->opts.judge(m->opts.arg, &j->line, j->schema);
+        if (reply.reason != HTH_AVG_OK) {
+            answer(j, &reply);
+        } else if (j->req != NULL && is_silent(m, &j->self.id, j->since_us)) {
+            m->opts.gone(m->opts.arg, &j->self.id, false);
+            drop(j);
+        } else {
+            c->in[c->count++] = j;
+            c->first_us = HTH_MIN(c->first_us, j->since_us);
+            c->last_us = HTH_MAX(c->last_us, j->since_us);
+            if (!hth_avg_mode_brings(j->self.mode))
+                continue;
+            c->contributors++;
+            c->deadline_us = HTH_MIN(c->deadline_us, j->end_us);
+        }
+    }
+}
+
+static void line_turn(struct hth_match *m, uint32_t axis)
+{
+    int64_t now_us = hth_now_us(m->env);
+    struct hth_join_reply none = {.reason = HTH_AVG_ALONE};
+    struct census c;
+    bool awaited;
+
+    take_census(m, axis, &c);
+    awaited = c.count > 0 && is_awaited(m, &c);
+    if (c.contributors >= m->opts.group_min && (now_us >= c.deadline_us || !awaited)) {
+        begin(m, &c);
+        return;
+    }
+    if (c.contributors > 1)
+        none.reason = HTH_AVG_TOO_FEW;
+    for (uint32_t i = 0; i < c.count; i++)
+        if (now_us >= c.in[i]->end_us || !awaited)
+            answer(c.in[i], &none);
+}
+
+static void on_turn(void *arg)
+{
+    struct hth_match *m = arg;
+
+    hth_rpc_observe_late(m->rpc, m->turn_us);
+    m->turn_us = INT64_MAX;
     if (m->look != NULL && !m->look->done)
-        from = hth_look_find(m->look, hth_rpc_peer(req));
-    if (err == HTH_OK && (from == NULL || !hth_avg_mode_reduces(from->self.mode) ||
-                          !hth_look_precedes_us(m->look, from)))
-        err = HTH_E_NOT_FOUND;
-    else if (err == HTH_OK && !hth_look_take(from, &reply))
-        err = HTH_E_MALFORMED;
-    hth_join_reply_close(&reply);
-    if (err == HTH_OK)
-        hth_rpc_reply(req, NULL);
-    else
-        hth_rpc_refuse(req, err, 0, NULL);
+        look_turn(m);
+    for (uint32_t axis = 0; axis < HTH_AVG_DIMS_MAX && m->count > 0; axis++)
+        line_turn(m, axis);
+    if (hth_now_us(m->env) >= m->ping_us)
+        m->ping_us = hth_now_us(m->env) + BEAT_US;
+    if (m->look != NULL && m->look->done)
+        finish(m);
+    if (m->turn_us == INT64_MAX && (m->look != NULL || m->count > 0))
+        turn_in(m, BEAT_US);
 }
 
 /* ---- life ----------------------------------------------------------------------------------- */
+
+void hth_match_look(struct hth_match *m, const struct hth_look_opts *opts)
+{
+    struct look *l = hth_new(struct look);
+
+    HTH_ASSERT(m->look == NULL);
+    m->look = l;
+    l->opts = *opts;
+    l->self = (struct hth_avg_member){.id = m->env->self,
+                                      .mode = opts->mode,
+                                      .bandwidth = opts->bandwidth,
+                                      .weight = opts->weight,
+                                      .nonce = hth_rng_u64(&m->env->rng)};
+    if (hth_avg_mode_reduces(opts->mode))
+        l->self.addr = m->opts.addr;
+    l->made_us = hth_now_us(m->env);
+    l->end_us = l->made_us + opts->window_us;
+    hth_match_nudge(m);
+}
+
+void hth_match_stop(struct hth_match *m)
+{
+    if (m->look == NULL)
+        return;
+    leave(m);
+    hth_free(m->look->result.group);
+    hth_free(m->look);
+    m->look = NULL;
+}
 
 struct hth_match *hth_match_new(struct hth_env *env, struct hth_rpc *rpc,
                                 const struct hth_match_opts *opts)
@@ -270,8 +654,8 @@ struct hth_match *hth_match_new(struct hth_env *env, struct hth_rpc *rpc,
     m->env = env;
     m->rpc = rpc;
     m->opts = *opts;
+    m->timer = hth_timer_new(env, on_turn, m);
     hth_rpc_serve(rpc, HTH_MATCH_METHOD_JOIN, on_join, m);
-    hth_rpc_serve(rpc, HTH_MATCH_METHOD_BEGIN, on_begin, m);
     return m;
 }
 
@@ -280,39 +664,18 @@ void hth_match_free(struct hth_match *m)
     if (m == NULL)
         return;
     hth_rpc_serve(m->rpc, HTH_MATCH_METHOD_JOIN, NULL, NULL);
-    hth_rpc_serve(m->rpc, HTH_MATCH_METHOD_BEGIN, NULL, NULL);
-    if (m->look != NULL)
-        hth_look_cancel(m->look);
-    hth_free(m->begun);
+    hth_match_stop(m);
+    while (m->count > 0)
+        drop(m->joiners[0]);
+    hth_free(m->joiners);
+    hth_timer_free(m->env, m->timer);
     hth_free(m);
-}
-
-void hth_match_peer_lost(struct hth_match *m, const struct hth_peer_id *peer)
-{
-    struct match_looker *l = m->look != NULL ? hth_look_find(m->look, peer) : NULL;
-
-    if (l != NULL)
-        hth_look_set(l, MATCH_GONE);
-    hth_match_nudge(m);
-}
-
-void hth_match_nudge(struct hth_match *m)
-{
-    if (m->look != NULL)
-        hth_look_poke(m->look);
-}
-
-int64_t hth_match_far_us(const struct hth_match *m)
-{
-    int64_t far_us = HTH_MIN(2 * m->usual_rtt_us, HTH_MATCH_FAR_US);
-
-    return HTH_MAX(far_us - HTH_MATCH_BEAT_US - HTH_MATCH_SILENCE_US, 0);
 }
 
 void hth_match_stats(const struct hth_match *m, struct hth_match_stats *out)
 {
     *out = m->stats;
     out->looks_now = m->look != NULL;
-    for (uint32_t i = 0; m->look != NULL && i < m->look->count; i++)
-        out->followers_now += m->look->lookers[i]->state == MATCH_FOLLOWS;
+    for (uint32_t i = 0; i < m->count; i++)
+        out->followers_now += m->joiners[i]->req != NULL;
 }

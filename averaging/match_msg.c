@@ -2,10 +2,14 @@
 #include "averaging/match_msg.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "averaging/match.pb-c.h"
 #include "core/mem.h"
+
+#define GROUP_MAGIC  UINT64_C(0x3270756f72676874) /* "thgroup2" */
+#define MEMBER_BYTES 76                           /* of what is hashed of each */
 
 /* ---- addresses and members ------------------------------------------------------------------ */
 
@@ -77,6 +81,110 @@ static enum hth_err member_open(const Hth__Match__Member *m, struct hth_avg_memb
     return HTH_OK;
 }
 
+/* ---- groups --------------------------------------------------------------------------------- */
+
+static uint64_t bits(double x)
+{
+    uint64_t u;
+
+    memcpy(&u, &x, sizeof(u));
+    return u;
+}
+
+static int by_id(const void *a, const void *b)
+{
+    const struct hth_avg_member *x = a, *y = b;
+
+    return hth_peer_id_cmp(&x->id, &y->id);
+}
+
+/* A hash of line, schema, and all that is said of the members, by id. */
+static void hash_group(const struct hth_crypto *crypto, const struct hth_avg_line *line,
+                       uint64_t schema, const struct hth_avg_member *members, uint32_t count,
+                       struct hth_hash *id)
+{
+    uint8_t key[HTH_AVG_LINE_KEY_MAX];
+    size_t key_len = hth_avg_line_key(line, key);
+    size_t max = 20 + key_len + count * MEMBER_BYTES;
+    uint8_t *bytes = hth_calloc(1, max);
+    struct hth_writer w;
+
+    hth_writer_init(&w, bytes, max);
+    hth_write_u64(&w, GROUP_MAGIC);
+    hth_write_u64(&w, schema);
+    hth_write_u32(&w, count);
+    hth_write_bytes(&w, key, key_len);
+    for (uint32_t i = 0; i < count; i++) {
+        const struct hth_avg_member *m = &members[i];
+        uint8_t ip[16] = {0};
+
+        hth_write_bytes(&w, m->id.b, sizeof(m->id.b));
+        hth_write_u8(&w, (uint8_t)m->mode);
+        hth_write_u8(&w, m->addr.family);
+        hth_write_u16(&w, m->addr.port);
+        memcpy(ip, m->addr.ip, ip_len(&m->addr));
+        hth_write_bytes(&w, ip, sizeof(ip));
+        hth_write_u64(&w, bits(m->bandwidth));
+        hth_write_u64(&w, bits(m->weight));
+        hth_write_u64(&w, m->nonce);
+    }
+    HTH_ASSERT(w.err == HTH_OK && w.pos == max);
+    crypto->hash(bytes, max, id);
+    hth_free(bytes);
+}
+
+struct marked {
+    struct hth_hash mark;
+    const struct hth_avg_member *member;
+};
+
+static int by_mark(const void *a, const void *b)
+{
+    const struct marked *x = a, *y = b;
+    int order = memcmp(&x->mark, &y->mark, sizeof(x->mark));
+
+    return order != 0 ? order : by_id(x->member, y->member);
+}
+
+enum hth_err hth_avg_group_new(const struct hth_crypto *crypto, const struct hth_peer_id *self,
+                               const struct hth_avg_line *line, uint64_t schema,
+                               const struct hth_avg_member *members, uint32_t count,
+                               struct hth_avg_group **out)
+{
+    struct hth_avg_member sorted[HTH_AVG_MEMBERS_MAX];
+    struct marked order[HTH_AVG_MEMBERS_MAX];
+    uint32_t helpers = 0;
+    struct hth_avg_group *g;
+
+    *out = NULL;
+    if (count == 0 || count > HTH_AVG_MEMBERS_MAX)
+        return HTH_E_RANGE;
+    memcpy(sorted, members, count * sizeof(*members));
+    qsort(sorted, count, sizeof(*sorted), by_id);
+    for (uint32_t i = 0; i < count; i++) {
+        helpers += sorted[i].mode == HTH_AVG_HELPER;
+        if (i > 0 && hth_peer_id_eq(&sorted[i].id, &sorted[i - 1].id))
+            return HTH_E_DUPLICATE;
+    }
+    if (2 * helpers > count)
+        return HTH_E_RANGE;
+    g = hth_calloc(1, sizeof(*g) + count * sizeof(g->member[0]));
+    hash_group(crypto, line, schema, sorted, count, &g->id);
+    g->count = g->self = count;
+    for (uint32_t i = 0; i < count; i++) {
+        order[i].member = &sorted[i];
+        hth_avg_mark(crypto, &g->id, sizeof(g->id), &sorted[i].id, &order[i].mark);
+    }
+    qsort(order, count, sizeof(*order), by_mark);
+    for (uint32_t i = 0; i < count; i++) {
+        g->member[i] = *order[i].member;
+        if (hth_peer_id_eq(&g->member[i].id, self))
+            g->self = i;
+    }
+    *out = g;
+    return HTH_OK;
+}
+
 /* ---- JOIN ----------------------------------------------------------------------------------- */
 
 static void line_pack(struct hth_avg_line *l, Hth__Match__Line *out)
@@ -102,10 +210,8 @@ size_t hth_join_msg_pack(const struct hth_join_msg *join, uint8_t out[HTH_JOIN_B
     m.line = &line;
     m.schema = join->schema;
     m.self = &self;
-    m.wall_us = join->wall_us;
     m.left_ms = join->left_ms;
     m.version = join->version;
-    m.follows = join->follows;
     HTH_ASSERT(hth__match__join__get_packed_size(&m) <= HTH_JOIN_BYTES_MAX);
     return hth__match__join__pack(&m, out);
 }
@@ -137,10 +243,8 @@ static enum hth_err join_fill(const Hth__Match__Join *m, struct hth_join_msg *ou
     if (m->left_ms > HTH_AVG_WINDOW_MAX_US / HTH_US_PER_MS)
         return HTH_E_RANGE;
     out->schema = m->schema;
-    out->wall_us = m->wall_us;
     out->left_ms = m->left_ms;
     out->version = m->version;
-    out->follows = m->follows;
     return HTH_OK;
 }
 
@@ -186,35 +290,24 @@ uint8_t *hth_join_reply_pack(const struct hth_join_reply *reply, size_t *len)
     return bytes;
 }
 
-static bool is_count_of(uint32_t reason, size_t members)
-{
-    if (reason == HTH_AVG_OK)
-        return members > 0;
-    return members == (reason == HTH_AVG_WAIT || reason == HTH_AVG_NOT_LEADER);
-}
-
 static enum hth_err reply_fill(const Hth__Match__JoinReply *m, struct hth_join_reply *out)
 {
     if (m->n_members > HTH_AVG_MEMBERS_MAX)
         return HTH_E_TOO_LARGE;
     if (m->reason >= HTH_AVG_REASONS_MAX || m->match_us > HTH_AVG_WINDOW_MAX_US)
         return HTH_E_RANGE;
-    if (!is_count_of(m->reason, m->n_members))
+    if ((m->reason == HTH_AVG_OK) != (m->n_members > 0))
         return HTH_E_MALFORMED;
     out->reason = (enum hth_avg_reason)m->reason;
     out->match_us = (int64_t)m->match_us;
-    out->opened = hth_new_array(struct hth_avg_member, m->n_members + 1);
-    out->members = out->opened;
+    out->members = hth_new_array(struct hth_avg_member, m->n_members + 1);
     for (size_t i = 0; i < m->n_members; i++) {
-        struct hth_avg_member *member = &out->opened[i];
+        struct hth_avg_member *member = &out->members[i];
 
         if (m->members[i]->id.len != sizeof(member->id.b))
             return HTH_E_MALFORMED;
         HTH_TRY(member_open(m->members[i], member));
         memcpy(member->id.b, m->members[i]->id.data, sizeof(member->id.b));
-        for (size_t j = 0; j < i; j++)
-            if (hth_peer_id_eq(&member->id, &out->opened[j].id))
-                return HTH_E_DUPLICATE;
         out->count++;
     }
     return HTH_OK;
@@ -231,10 +324,4 @@ enum hth_err hth_join_reply_open(const uint8_t *data, size_t len, struct hth_joi
     err = reply_fill(m, out);
     hth__match__join_reply__free_unpacked(m, NULL);
     return err;
-}
-
-void hth_join_reply_close(struct hth_join_reply *reply)
-{
-    hth_free(reply->opened);
-    memset(reply, 0, sizeof(*reply));
 }

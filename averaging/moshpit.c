@@ -7,13 +7,12 @@
 #include <string.h>
 
 #include "averaging/codec.h"
-#include "averaging/match_msg.h"
 #include "averaging/reduce.h"
 #include "averaging/roster.h"
 #include "core/mem.h"
 #include "dht/record.h"
 
-#define WINDOW_WAYS 4 /* a look that is far from others: so often what they are farther */
+#define NOTE_US (500 * HTH_US_PER_MS) /* that a note is old when it is seen */
 
 struct moshpit;
 
@@ -22,7 +21,7 @@ struct moshpit_round {
     struct hth_avg_offer offer; /* values referenced */
     struct hth_avg_line line;
     struct hth_roster *lookers; /* of the line, where the run's roster is but a sample; else NULL */
-    struct hth_look *look;
+    bool looks;
     struct hth_reduce_round *reduce;
     struct hth_avg_group *group; /* of the reduction */
     struct hth_avg_round_info info;
@@ -40,8 +39,7 @@ struct moshpit {
     hth_avg_round_fn *fn; /* NULL: not started */
     void *arg;
     struct moshpit_round *round; /* NULL: none under way */
-    uint32_t next;               /* round: nobody was met in it yet */
-    bool vain;                   /* the last look met nobody */
+    int64_t looked_us;           /* when the last look ended */
     struct hth_averager_stats stats;
     struct {
         struct hth_metric *rounds, *failed, *drops, *bytes, *wait, *reduce;
@@ -53,10 +51,10 @@ struct moshpit {
 /* Without a goodbye: nobody looks in that line for long. */
 static void stop_looking(struct moshpit_round *s)
 {
-    if (s->look != NULL)
-        hth_look_cancel(s->look);
+    if (s->looks)
+        hth_match_stop(s->mp->match);
     hth_roster_free(s->lookers);
-    s->look = NULL;
+    s->looks = false;
     s->lookers = NULL;
 }
 
@@ -113,25 +111,15 @@ static void end(struct moshpit_round *s, enum hth_err err, enum hth_avg_reason r
 
 /* ---- reducing ------------------------------------------------------------------------------- */
 
-/* A member that was dropped is not expected in the next line before it was heard again. */
-static void note_dropped(struct moshpit_round *s, const struct hth_reduce_result *r)
-{
-    for (uint32_t i = 0; i < r->members && i < s->group->count; i++) {
-        enum hth_reduce_drop drop = r->fates[i].as_sender;
-
-        if (drop == HTH_REDUCE_DROP_NONE)
-            drop = r->fates[i].as_reducer;
-        if (i != s->group->self && drop != HTH_REDUCE_DROP_NONE &&
-            drop != HTH_REDUCE_DROP_NOT_FINITE)
-            hth_roster_lost(s->mp->roster, &s->group->member[i].id);
-    }
-}
-
 static void on_reduced(void *arg, const struct hth_reduce_result *r)
 {
     struct moshpit_round *s = arg;
     struct hth_avg_round_info *info = &s->info;
 
+    for (uint32_t i = 0; i < r->members && i < s->group->count; i++)
+        if (r->fates[i].as_sender == HTH_REDUCE_DROP_SILENT ||
+            r->fates[i].as_reducer == HTH_REDUCE_DROP_SILENT)
+            hth_roster_lost(s->mp->roster, &s->group->member[i].id);
     s->reduce = NULL;
     info->drops = r->dropped;
     info->weight_fraction = r->err == HTH_OK ? r->weight_fraction : 0;
@@ -143,23 +131,13 @@ static void on_reduced(void *arg, const struct hth_reduce_result *r)
         end(s, r->err, HTH_AVG_FAILED, NULL, 0);
         return;
     }
-    note_dropped(s, r);
     end(s, HTH_OK, HTH_AVG_OK, r->average, HTH_MIN(r->weight, (double)HTH_AVG_WEIGHT_MAX));
-}
-
-/* Longer where the others are far. */
-static int64_t window_us(const struct moshpit_round *s)
-{
-    const struct hth_moshpit_opts *o = &s->mp->opts;
-    int64_t far_us = WINDOW_WAYS * hth_match_far_us(s->mp->match);
-
-    return HTH_MIN(o->window_us + far_us, HTH_AVG_WINDOW_MAX_US - o->round_us);
 }
 
 /* Members that are lost, silent, or slower than the others are given up long before. */
 static int64_t round_us(const struct moshpit_round *s)
 {
-    int64_t most_us = HTH_AVG_WINDOW_MAX_US / 10 * 9 - window_us(s);
+    int64_t most_us = HTH_AVG_WINDOW_MAX_US / 10 * 9 - s->mp->opts.window_us;
 
     return HTH_MAX(s->mp->opts.round_us, HTH_MIN(hth_reduce_thin_us(s->offer.count), most_us));
 }
@@ -208,14 +186,14 @@ static void on_look(void *arg, const struct hth_look_result *r)
     struct hth_avg_round_info *info = &s->info;
     enum hth_err err;
 
-    s->look = NULL;
+    s->looks = false;
     stop_looking(s);
-    s->mp->vain = r->group == NULL;
     info->wait_us = r->wait_us;
     info->match_us = r->match_us;
     if (r->group != NULL)
         hth_roster_set_place(s->mp->roster, info->axis, place_in(r->group));
     hth_roster_set_round(s->mp->roster, s->line.round + 1);
+    s->mp->looked_us = hth_now_us(s->mp->env);
     if (r->group == NULL) {
         end(s, HTH_E_NOT_FOUND, r->reason, NULL, 0);
         return;
@@ -225,53 +203,92 @@ static void on_look(void *arg, const struct hth_look_result *r)
     info->group = s->group->id;
     for (uint32_t i = 0; i < HTH_MIN(s->group->count, (uint32_t)HTH_AVG_STATUS_MEMBERS); i++)
         info->member[i] = s->group->member[i].id;
-    s->mp->next = s->line.round + 1;
     err = reduce(s);
-    if (err == HTH_OK)
-        hth_reducer_peer_lost(s->mp->reducer, &r->lost);
-    else
+    if (err != HTH_OK)
         end(s, err, HTH_AVG_FAILED, NULL, 0);
 }
 
 /* ---- looking -------------------------------------------------------------------------------- */
 
-/* One that may meet us. */
-static bool is_ours(const struct moshpit_round *s, const struct hth_roster_peer *p)
+static struct hth_avg_line line_now(const struct moshpit *mp, uint32_t round)
 {
-    return p->note.schema == s->offer.schema && (p->note.flags & HTH_ROSTER_BOOTSTRAPPING) == 0 &&
-           !p->lost;
+    const struct hth_roster_note *self = hth_roster_self(mp->roster);
+
+    return (struct hth_avg_line){
+        .run = mp->run, .round = round, .shape = self->shape, .cell = self->cell};
 }
 
-static bool is_in_line(const struct moshpit_round *s, const struct hth_roster_peer *p)
+/* One that may meet us. */
+static bool is_ours(const struct moshpit *mp, const struct hth_roster_peer *p)
 {
-    struct hth_avg_line theirs = s->line;
+    return p->note.schema == hth_roster_self(mp->roster)->schema &&
+           (p->note.flags & HTH_ROSTER_BOOTSTRAPPING) == 0 && !p->lost;
+}
+
+static bool is_in_line(const struct hth_roster_peer *p, const struct hth_avg_line *line)
+{
+    struct hth_avg_line theirs = *line;
 
     theirs.shape = p->note.shape;
     theirs.cell = p->note.cell;
-    return hth_avg_shape_eq(&theirs.shape, &s->line.shape) && hth_avg_line_eq(&theirs, &s->line);
+    return hth_avg_shape_eq(&theirs.shape, &line->shape) && hth_avg_line_eq(&theirs, line);
 }
 
 /* Rounds are numbers on a circle: whatever somebody says, others are a few ahead or behind. */
-static int32_t ahead(const struct hth_roster_peer *p, uint32_t round)
+static int32_t ahead(uint32_t theirs, uint32_t ours)
 {
-    return (int32_t)(p->note.round - round);
+    return (int32_t)(theirs - ours);
 }
 
-/* The peers in our line that are not ahead of us. One that is a round behind may be about to end
- * it, and is waited for as well as those who come to this one; one that is further behind for a
- * moment. */
-static uint32_t peers(void *arg, struct hth_match_peer *out, uint32_t max, bool *all)
+static enum hth_avg_reason judge(void *arg, const struct hth_avg_line *line, uint64_t schema)
 {
-    const struct moshpit_round *s = arg;
-    const struct hth_roster *roster = s->lookers != NULL ? s->lookers : s->mp->roster;
-    const struct hth_roster_peer *p;
-    uint32_t count = 0;
+    const struct moshpit *mp = arg;
+    const struct hth_roster_note *self = hth_roster_self(mp->roster);
+    struct hth_avg_line ours = line_now(mp, line->round);
 
-    *all = s->lookers == NULL;
-    for (uint32_t i = 0; (p = hth_roster_at(roster, i)) != NULL && count < max; i++)
-        if (is_ours(s, p) && is_in_line(s, p) && ahead(p, s->line.round) <= 0)
+    if (mp->fn == NULL || self->shape.dims == 0 || (self->flags & HTH_ROSTER_BOOTSTRAPPING) != 0)
+        return HTH_AVG_NOT_LOOKING;
+    if (line->run != mp->run)
+        return HTH_AVG_OTHER_LINE;
+    if (!hth_avg_shape_eq(&line->shape, &self->shape))
+        return HTH_AVG_OTHER_SHAPE;
+    if (ahead(line->round, self->round) < -1 || ahead(line->round, self->round) > 1)
+        return HTH_AVG_OTHER_ROUND;
+    if (!hth_avg_line_eq(line, &ours))
+        return HTH_AVG_OTHER_LINE;
+    return schema == self->schema ? HTH_AVG_OK : HTH_AVG_OTHER_SCHEMA;
+}
+
+/* How long a peer of that round is waited for. One that is a round behind may be about to end it;
+ * of others the note may be old. */
+static int64_t wait_us(uint32_t theirs, uint32_t round)
+{
+    int32_t by = ahead(theirs, round);
+
+    return by == 0 || by == -1 ? HTH_AVG_WINDOW_MAX_US : NOTE_US;
+}
+
+/* Those in the line; liars are no hosts. */
+static uint32_t peers(void *arg, const struct hth_avg_line *line,
+                      struct hth_match_peer out[HTH_MATCH_PEERS_MAX], bool *all)
+{
+    const struct moshpit *mp = arg;
+    const struct hth_roster *roster = mp->roster;
+    const struct hth_roster_note *self = hth_roster_self(roster);
+    const struct hth_roster_peer *p;
+    uint32_t count = 1;
+
+    out[0] =
+        (struct hth_match_peer){mp->env->self, self->addr, wait_us(self->round, line->round)};
+    (void)hth_roster_population(roster, all);
+    if (mp->round != NULL && mp->round->lookers != NULL)
+        roster = mp->round->lookers;
+    for (uint32_t i = 0; (p = hth_roster_at(roster, i)) != NULL && count < HTH_MATCH_PEERS_MAX; i++)
+        if (is_ours(mp, p) && is_in_line(p, line))
             out[count++] = (struct hth_match_peer){
-                .id = p->id, .addr = p->note.addr, .due = ahead(p, s->line.round) >= -1};
+                .id = p->id,
+                .addr = p->doubted ? (struct hth_addr){0} : p->note.addr,
+                .wait_us = wait_us(p->note.round, line->round)};
     return count;
 }
 
@@ -307,13 +324,15 @@ static enum hth_err find_lookers(struct moshpit_round *s)
     return HTH_OK;
 }
 
-static void deaf(void *arg, const struct hth_peer_id *id)
+static void gone(void *arg, const struct hth_peer_id *id, bool lied)
 {
-    const struct moshpit_round *s = arg;
+    const struct moshpit *mp = arg;
 
-    hth_roster_lost(s->mp->roster, id);
-    if (s->lookers != NULL)
-        hth_roster_lost(s->lookers, id);
+    hth_roster_lost(mp->roster, id);
+    if (lied)
+        hth_roster_doubt(mp->roster, id);
+    if (mp->round != NULL && mp->round->lookers != NULL)
+        hth_roster_lost(mp->round->lookers, id);
 }
 
 static int by_number(const void *a, const void *b)
@@ -323,81 +342,78 @@ static int by_number(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
-/* With the lowest round it would do as long as nobody is absent; but whoever missed one would go on
- * looking for it with the others who did, a round behind all the rest for good. So one goes with
- * the middle; back to it only after a vain look. Who is only late has not missed its round: as long
- * as others of its line are there, and none has left for a later one, it goes there, too. What is
- * said of rounds is not proved, so that all may go to a wrong one, but together. */
-static uint32_t present_round(const struct moshpit_round *s)
+/* Others of the line of that round that are so far ahead of it. */
+static uint32_t in_line(const struct moshpit *mp, uint32_t round, int32_t least, int32_t most)
 {
-    const struct moshpit *mp = s->mp;
-    int32_t *rounds = hth_new_array(int32_t, HTH_AVG_ROSTER_MAX), middle = 0;
+    struct hth_avg_line line = line_now(mp, round);
     const struct hth_roster_peer *p;
-    bool awaited = false, left = false;
     uint32_t count = 0;
 
     for (uint32_t i = 0; (p = hth_roster_at(mp->roster, i)) != NULL; i++) {
-        if (!is_ours(s, p) || (p->note.flags & HTH_ROSTER_HELPER) != 0)
-            continue;
-        rounds[count++] = ahead(p, mp->next);
-        if (is_in_line(s, p)) {
-            awaited |= rounds[count - 1] == 0;
-            left |= rounds[count - 1] > 0;
-        }
+        int32_t by = ahead(p->note.round, round);
+
+        count += is_ours(mp, p) && is_in_line(p, &line) && by >= least && by <= most;
     }
+    return count;
+}
+
+/* That of the middle peer: with the lowest round it would do as long as nobody is absent, but
+ * whoever missed one would go on looking for it with the others who did, a round behind all the
+ * rest for good. Who is only late has not missed its round, nor met nobody who is ahead: a peer
+ * stays with others of its line that are in its round if none has left for a later one, and does
+ * not go back where all of its line have been. What is said of rounds is not proved, so that all
+ * may go to a wrong one, but together. */
+static uint32_t present_round(const struct moshpit *mp)
+{
+    uint32_t own = hth_roster_self(mp->roster)->round, count = 0;
+    int32_t *rounds = hth_new_array(int32_t, HTH_AVG_ROSTER_MAX), middle = 0;
+    const struct hth_roster_peer *p;
+    bool stays;
+
+    for (uint32_t i = 0; (p = hth_roster_at(mp->roster, i)) != NULL; i++)
+        if (is_ours(mp, p) && (p->note.flags & HTH_ROSTER_HELPER) == 0)
+            rounds[count++] = ahead(p->note.round, own);
     qsort(rounds, count, sizeof(*rounds), by_number);
     if (count > 0)
         middle = rounds[(count - 1) / 2];
     hth_free(rounds);
-    if (!mp->vain && (middle < 0 || (awaited && !left)))
-        middle = 0;
-    return mp->next + (uint32_t)middle;
+    stays = middle > 0 ? in_line(mp, own, 0, 0) > 0 && in_line(mp, own, 1, INT32_MAX) == 0
+                       : hth_now_us(mp->env) < mp->looked_us + 2 * NOTE_US ||
+                             in_line(mp, own + (uint32_t)middle, INT32_MIN, 0) == 0;
+    return stays ? own : own + (uint32_t)middle;
 }
 
 static enum hth_err look(struct moshpit_round *s)
 {
-    struct moshpit *mp = s->mp;
-    uint32_t axis = hth_avg_axis(&s->line.shape, s->line.round);
-    struct hth_look_opts o = {.line = s->line,
-                              .schema = s->offer.schema,
-                              .mode = mp->opts.mode,
-                              .bandwidth = mp->opts.bandwidth,
-                              .weight = s->offer.weight,
-                              .group_min = mp->opts.group_min,
-                              .group_full = HTH_MAX(s->line.shape.size[axis], mp->opts.group_min),
-                              .window_us = window_us(s),
-                              .peers = peers,
-                              .deaf = deaf,
-                              .done = on_look,
-                              .arg = s};
+    const struct hth_moshpit_opts *opts = &s->mp->opts;
+    const struct hth_look_opts o = {.line = s->line,
+                                    .schema = s->offer.schema,
+                                    .mode = opts->mode,
+                                    .bandwidth = opts->bandwidth,
+                                    .weight = s->offer.weight,
+                                    .window_us = opts->window_us,
+                                    .done = on_look,
+                                    .arg = s};
 
-    s->info = (struct hth_avg_round_info){.number = s->line.round, .axis = axis};
+    s->info = (struct hth_avg_round_info){
+        .number = s->line.round, .axis = hth_avg_axis(&s->line.shape, s->line.round)};
     HTH_TRY(find_lookers(s));
-    s->look = hth_look_new(mp->match, &o);
+    hth_match_look(s->mp->match, &o);
+    s->looks = true;
     return HTH_OK;
 }
 
 /* ---- the beginning --------------------------------------------------------------------------- */
-
-static struct hth_avg_line line_now(const struct moshpit *mp, uint32_t round)
-{
-    const struct hth_roster_note *self = hth_roster_self(mp->roster);
-
-    return (struct hth_avg_line){
-        .run = mp->run, .round = round, .shape = self->shape, .cell = self->cell};
-}
 
 /* Where and when: by the roster as it is now. Errors: E_NOT_FOUND. */
 static enum hth_err place(struct moshpit_round *s)
 {
     struct moshpit *mp = s->mp;
 
-    s->line = line_now(mp, mp->next);
-    if (s->line.shape.dims == 0)
+    if (hth_roster_self(mp->roster)->shape.dims == 0)
         return HTH_E_NOT_FOUND;
-    mp->next = present_round(s);
-    hth_roster_set_round(mp->roster, mp->next);
-    s->line = line_now(mp, mp->next);
+    s->line = line_now(mp, present_round(mp));
+    hth_roster_set_round(mp->roster, s->line.round);
     return look(s);
 }
 
@@ -425,7 +441,7 @@ static void round_nudge(struct moshpit_round *s)
 {
     struct hth_avg_line line = line_now(s->mp, s->line.round);
 
-    if (s->look == NULL || hth_avg_line_eq(&line, &s->line))
+    if (!s->looks || hth_avg_line_eq(&line, &s->line))
         return;
     stop_looking(s);
     if (place(s) != HTH_OK)
@@ -542,20 +558,15 @@ static void register_metrics(struct moshpit *mp)
         hth_histogram(m, "hearth_avg_reduce_seconds", "Reducing within a group", 1e-4);
 }
 
-static void on_spoke(void *arg, const struct hth_peer_id *id, const struct hth_avg_line *line,
-                     uint64_t schema, int64_t wall_us)
-{
-    const struct moshpit *mp = arg;
-
-    if (line->run == mp->run)
-        hth_roster_heard(mp->roster, id, line, schema, wall_us);
-}
-
 enum hth_err hth_moshpit_new(struct hth_env *env, struct hth_rpc *rpc, struct hth_dht *dht,
                              struct hth_roster *roster, struct hth_reducer *reducer,
                              const struct hth_moshpit_opts *opts, struct hth_averager *out)
 {
-    struct hth_match_opts match = {.addr = opts->addr, .spoke = on_spoke};
+    struct hth_match_opts match = {.addr = opts->addr,
+                                   .group_min = opts->group_min,
+                                   .judge = judge,
+                                   .peers = peers,
+                                   .gone = gone};
     struct moshpit *mp;
 
     out->ops = NULL;
@@ -605,7 +616,7 @@ void hth_moshpit_peer_lost(struct hth_averager *a, const struct hth_peer_id *pee
     if (err == HTH_OK) /* it was idle */
         return;
     hth_roster_lost(mp->roster, peer);
-    hth_match_peer_lost(mp->match, peer);
+    hth_match_nudge(mp->match);
 }
 
 void hth_moshpit_match_stats(const struct hth_averager *a, struct hth_match_stats *out)

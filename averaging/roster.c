@@ -481,11 +481,6 @@ static enum hth_err on_record(void *arg, const struct hth_record *rec, void **us
         return HTH_E_BUDGET;
     if (p == NULL)
         p = insert(r, &rec->owner_id);
-    if (rec->issued_us <= p->told_us) { /* it told us itself since */
-        note.round = p->note.round;
-        note.shape = p->note.shape;
-        note.cell = p->note.cell;
-    }
     *user = p;
     p->note = note;
     p->lost = false;
@@ -536,20 +531,6 @@ void hth_roster_lost(struct hth_roster *r, const struct hth_peer_id *id)
 
     if (p != NULL)
         p->lost = true;
-}
-
-void hth_roster_heard(struct hth_roster *r, const struct hth_peer_id *id,
-                      const struct hth_avg_line *line, uint64_t schema, int64_t wall_us)
-{
-    struct hth_roster_peer *p = get(r, id);
-
-    if (p == NULL || p->note.schema != schema)
-        return;
-    p->lost = false;
-    p->told_us = wall_us;
-    p->note.round = line->round;
-    p->note.shape = line->shape;
-    p->note.cell = line->cell;
 }
 
 static void on_refused(void *arg, enum hth_err err, const struct hth_record *rec)

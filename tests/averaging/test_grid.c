@@ -5,7 +5,7 @@
  * trainer that is alone.
  */
 #include "averaging/averager.h"
-#include "averaging/match_int.h"
+#include "averaging/match_msg.h"
 #include "core/mem.h"
 #include "core/rng.h"
 #include "golden_names.h"
@@ -349,11 +349,9 @@ static enum hth_err group_of(const struct hth_avg_line *line, uint64_t schema,
                              const struct hth_avg_member *m, uint32_t count,
                              struct hth_avg_group **out)
 {
-    struct hth_env env = {.crypto = hth_crypto_openssl()};
-    struct hth_match match = {.env = &env};
-    struct hth_look look = {.match = &match, .opts = {.line = *line, .schema = schema}};
+    static const struct hth_peer_id none;
 
-    return hth_match_group(&look, m, count, out);
+    return hth_avg_group_new(hth_crypto_openssl(), &none, line, schema, m, count, out);
 }
 
 /* The same group, whatever the order of the list. The round's own axis does not count. */

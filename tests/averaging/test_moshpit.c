@@ -352,9 +352,11 @@ static bool scene_is_set(void *arg)
     return s->victim != NULL;
 }
 
-/* The others end soon with an average, and have the same after the next round. */
+/* The others end soon with an average, and have the same after the next round. Of a host that dies
+ * as it begins some have heard and some have not: these miss each other. */
 static void check_death(enum how how, enum phase phase, bool leads)
 {
+    bool torn = phase == BEGUN && leads;
     struct pit p;
     struct scene s = {.pit = &p, .phase = phase, .leads = leads};
     int64_t at_us, worst_us[2] = {0};
@@ -401,7 +403,7 @@ static void check_death(enum how how, enum phase phase, bool leads)
     print_message("%d in phase %d, %s: %lld ms, next %lld ms\n", how, phase,
                   leads ? "leader" : "member", (long long)worst_us[0] / 1000,
                   (long long)worst_us[1] / 1000);
-    assert_true(worst_us[0] <= (how == KILLED ? 100 : 1000) * HTH_US_PER_MS);
+    assert_true(worst_us[0] <= (torn ? 1500 : how == KILLED ? 100 : 1000) * HTH_US_PER_MS);
     assert_true(worst_us[1] <= 100 * HTH_US_PER_MS);
     assert_true(pit_spread(&p) < 1e-4);
     pit_stop(&p);

@@ -43,10 +43,10 @@ static void try_reply(const uint8_t *data, size_t size)
         bytes = hth_join_reply_pack(&reply, &len);
         HTH_ASSERT(hth_join_reply_open(bytes, len, &again) == HTH_OK);
         HTH_ASSERT(again.count == reply.count && again.reason == reply.reason);
-        hth_join_reply_close(&again);
+        hth_free(again.members);
         hth_free(bytes);
     }
-    hth_join_reply_close(&reply);
+    hth_free(reply.members);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
