@@ -593,7 +593,7 @@ static void line_turn(struct hth_match *m, uint32_t axis)
     if (c.contributors > 1)
         none.reason = HTH_AVG_TOO_FEW;
     for (uint32_t i = 0; i < c.count; i++)
-        if (now_us >= c.in[i]->end_us || !awaited)
+        if (now_us >= c.in[i]->end_us || (!awaited && now_us >= c.first_us + HTH_MATCH_NOTE_US))
             answer(c.in[i], &none);
 }
 

@@ -41,6 +41,8 @@ struct hth_match;
 
 #define HTH_MATCH_METHOD_JOIN 64
 
+#define HTH_MATCH_NOTE_US (500 * HTH_US_PER_MS) /* so old are notes of peers when they are seen */
+
 /* Of a line. */
 #define HTH_MATCH_PEERS_MAX HTH_AVG_MEMBERS_MAX
 struct hth_match_peer {

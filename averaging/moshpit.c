@@ -12,8 +12,6 @@
 #include "core/mem.h"
 #include "dht/record.h"
 
-#define NOTE_US (500 * HTH_US_PER_MS) /* that a note is old when it is seen */
-
 struct moshpit;
 
 struct moshpit_round {
@@ -265,7 +263,7 @@ static int64_t wait_us(uint32_t theirs, uint32_t round)
 {
     int32_t by = ahead(theirs, round);
 
-    return by == 0 || by == -1 ? HTH_AVG_WINDOW_MAX_US : NOTE_US;
+    return by == 0 || by == -1 ? HTH_AVG_WINDOW_MAX_US : HTH_MATCH_NOTE_US;
 }
 
 /* Those in the line; liars are no hosts. */
@@ -378,7 +376,7 @@ static uint32_t present_round(const struct moshpit *mp)
         middle = rounds[(count - 1) / 2];
     hth_free(rounds);
     stays = middle > 0 ? in_line(mp, own, 0, 0) > 0 && in_line(mp, own, 1, INT32_MAX) == 0
-                       : hth_now_us(mp->env) < mp->looked_us + 2 * NOTE_US ||
+                       : hth_now_us(mp->env) < mp->looked_us + 2 * HTH_MATCH_NOTE_US ||
                              in_line(mp, own + (uint32_t)middle, INT32_MIN, 0) == 0;
     return stays ? own : own + (uint32_t)middle;
 }
