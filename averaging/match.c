@@ -3,7 +3,7 @@
  * match.c: the own look, and the table of those who joined this peer as their host.
  *
  * All happens in on_turn: every BEAT, and at once when somebody joined, left, answered, or the
- * owner nudged.
+ * roster changed.
  */
 #include "averaging/match.h"
 
@@ -18,23 +18,24 @@
 #define FAR_US     (2 * HTH_US_PER_S)    /* no round trip is believed longer */
 #define DIAL_US    (1 * HTH_US_PER_S)
 #define GREET_US   (10 * HTH_US_PER_S)
+#define NOTE_US    (500 * HTH_US_PER_MS) /* so old are notes of peers when they are seen */
 
 /* One who joined us. */
 struct joiner {
     struct hth_match *match;
     struct hth_avg_line line;
-    uint64_t schema;
-    struct hth_avg_member self; /* as it says */
-    struct hth_hash mark;
+    uint64_t key, place;         /* of the line, and its own in the line's order */
+    struct hth_avg_member self;  /* as it says */
     struct hth_rpc_request *req; /* NULL: this peer */
     int64_t since_us, end_us;    /* when it came, and the end of its window */
 };
 
 struct look {
     struct hth_look_opts opts;
+    uint64_t key;
     struct hth_avg_member self;
-    int64_t made_us, end_us;
-    struct hth_peer_id host; /* zero: none */
+    int64_t made_us, end_us, asked_us;
+    struct hth_peer_id host;                        /* zero: none */
     struct hth_rpc_call *call;                      /* NULL: the host is this peer, or none */
     struct hth_peer_id passed[HTH_AVG_MEMBERS_MAX]; /* hosts of no use */
     uint32_t passed_count;
@@ -46,10 +47,11 @@ struct look {
 struct hth_match {
     struct hth_env *env;
     struct hth_rpc *rpc;
-    struct hth_match_opts opts;
+    struct hth_roster *roster;
+    uint32_t group_min;
     struct hth_timer *timer;
-    int64_t turn_us; /* when it was to run */
-    int64_t ping_us; /* when those waited for are pinged again */
+    int64_t turn_us;   /* when it was to run */
+    int64_t ping_us;   /* when those waited for are pinged again */
     struct look *look; /* NULL: none */
     struct joiner **joiners;
     uint32_t count, capacity;
@@ -70,8 +72,10 @@ void hth_match_nudge(struct hth_match *m)
     turn_in(m, 0);
 }
 
-static int64_t silence_us(const struct hth_match *m, const struct hth_rpc_peer_info *info)
+static int64_t silence_us(const struct hth_match *m, const struct hth_peer_id *id,
+                          struct hth_rpc_peer_info *info)
 {
+    (void)!hth_rpc_peer_info(m->rpc, id, info);
     return SILENCE_US + 2 * HTH_MIN(info->rtt_us, FAR_US) + hth_rpc_late_us(m->rpc) +
            (info->connected ? 0 : DIAL_US);
 }
@@ -80,20 +84,33 @@ static int64_t silence_us(const struct hth_match *m, const struct hth_rpc_peer_i
 static bool is_silent(const struct hth_match *m, const struct hth_peer_id *id, int64_t since_us)
 {
     struct hth_rpc_peer_info info;
+    int64_t us = silence_us(m, id, &info);
 
-    (void)!hth_rpc_peer_info(m->rpc, id, &info);
     if (hth_now_us(m->env) >= m->ping_us)
         hth_rpc_nudge(m->rpc, id);
     return info.retry_in_us > 0 ||
-           hth_now_us(m->env) - HTH_MAX(info.received_us, since_us) > silence_us(m, &info);
+           hth_now_us(m->env) - HTH_MAX(info.received_us, since_us) > us;
 }
 
-static void mark(const struct hth_match *m, const struct hth_avg_line *line,
-                 const struct hth_peer_id *id, struct hth_hash *out)
+/* ---- the roster ------------------------------------------------------------------------------ */
+
+bool hth_match_in_line(const struct hth_roster_note *note, const struct hth_avg_line *line)
+{
+    const struct hth_avg_line theirs = {line->run, line->round, note->shape, note->cell};
+
+    return hth_avg_shape_eq(&theirs.shape, &line->shape) && hth_avg_line_eq(&theirs, line);
+}
+
+static uint64_t key_of(const struct hth_avg_line *line, uint64_t schema)
 {
     uint8_t key[HTH_AVG_LINE_KEY_MAX];
 
-    hth_avg_mark(m->env->crypto, key, hth_avg_line_key(line, key), id, out);
+    return hth_hash64(key, hth_avg_line_key(line, key), schema);
+}
+
+static uint64_t place_of(const struct hth_peer_id *id, uint64_t key)
+{
+    return hth_hash64(id->b, sizeof(id->b), key);
 }
 
 /* ---- the look -------------------------------------------------------------------------------- */
@@ -131,8 +148,8 @@ static enum hth_avg_reason take(struct hth_match *m, const struct hth_join_reply
     }
     if (reply->reason != HTH_AVG_OK)
         return reply->reason;
-    if (hth_avg_group_new(m->env->crypto, &m->env->self, &l->opts.line, l->opts.schema,
-                          reply->members, reply->count, &group) != HTH_OK)
+    if (hth_avg_group_new(m->env->crypto, &m->env->self, &l->opts.line,
+                          hth_roster_self(m->roster)->schema, reply->members, reply->count, &group) != HTH_OK)
         return HTH_AVG_MALFORMED;
     if (!is_as_we_said(l, group)) {
         hth_free(group);
@@ -171,8 +188,10 @@ static void pass(struct hth_match *m, enum hth_avg_reason reason)
     l->refusal = reason;
     if (l->passed_count < HTH_AVG_MEMBERS_MAX)
         l->passed[l->passed_count++] = l->host;
-    if (lied || reason == HTH_AVG_NO_HOST)
-        m->opts.gone(m->opts.arg, &l->host, lied);
+    if (lied)
+        hth_roster_doubt(m->roster, &l->host);
+    if (reason == HTH_AVG_NO_HOST)
+        hth_roster_lost(m->roster, &l->host);
     leave(m);
     hth_match_nudge(m);
 }
@@ -200,15 +219,14 @@ static void on_answer(void *arg, const struct hth_rpc_result *r)
     hth_free(reply.members);
 }
 
-static void add(struct hth_match *m, const struct hth_avg_line *line, uint64_t schema,
-                const struct hth_avg_member *self, int64_t end_us, struct hth_rpc_request *req);
+static void add(struct hth_match *m, const struct joiner *like);
 
 static void join(struct hth_match *m, const struct hth_rpc_target *host)
 {
     struct look *l = m->look;
     int64_t left_us = HTH_MAX(l->end_us - hth_now_us(m->env), (int64_t)0);
     const struct hth_join_msg join = {.line = l->opts.line,
-                                      .schema = l->opts.schema,
+                                      .schema = hth_roster_self(m->roster)->schema,
                                       .self = l->self,
                                       .left_ms = (uint32_t)(left_us / HTH_US_PER_MS),
                                       .version = HTH_MATCH_VERSION};
@@ -217,8 +235,10 @@ static void join(struct hth_match *m, const struct hth_rpc_target *host)
     uint8_t bytes[HTH_JOIN_BYTES_MAX];
 
     l->host = host->peer;
+    l->asked_us = hth_now_us(m->env);
     if (hth_peer_id_eq(&host->peer, &m->env->self)) {
-        add(m, &l->opts.line, l->opts.schema, &l->self, l->end_us, NULL);
+        add(m, &(struct joiner){
+                   .line = l->opts.line, .key = l->key, .self = l->self, .end_us = l->end_us});
         return;
     }
     m->stats.joins_out++;
@@ -244,45 +264,55 @@ static void on_greeted(void *arg, const struct hth_rpc_result *r)
     (void)r;
 }
 
-/* Makes the connections that the group will need before its line is full of values. */
-static void greet(struct hth_match *m, const struct hth_match_peer *peer)
+/* Makes a connection that the group will need before its line is full of values. */
+static void greet(struct hth_match *m, const struct hth_roster_peer *p)
 {
-    const struct hth_rpc_target target = {peer->id, peer->addr};
+    const struct hth_rpc_target target = {p->id, p->note.addr};
     const struct hth_rpc_call_opts call = {.method = HTH_MATCH_METHOD_JOIN,
                                            .timeout_us = GREET_US};
     struct hth_rpc_peer_info info;
 
-    (void)!hth_rpc_peer_info(m->rpc, &peer->id, &info);
+    (void)!hth_rpc_peer_info(m->rpc, &p->id, &info);
     if (!info.connected && !info.dialing && info.waiting == 0)
         (void)!hth_rpc_call(m->rpc, &target, &call, on_greeted, NULL, NULL);
 }
 
-/* The first of the line that can be dialled, and that is heard; zero: nobody. */
-static struct hth_rpc_target first_host(struct hth_match *m)
+/* Those of our line are dialled, and known to be lost, all at once. */
+static void greet_line(struct hth_match *m)
 {
     const struct look *l = m->look;
-    struct hth_match_peer peer[HTH_MATCH_PEERS_MAX];
-    struct hth_rpc_target host = {.peer = {{0}}};
-    struct hth_hash least, other;
-    uint32_t count;
-    bool all;
+    const struct hth_roster_peer *p;
 
-    memset(&least, 0xff, sizeof(least));
-    count = m->opts.peers(m->opts.arg, &l->opts.line, peer, &all);
-    for (uint32_t i = 0; i < count; i++) {
-        if (peer[i].addr.family == 0)
+    for (uint32_t i = 0; (p = hth_roster_at(m->roster, i)) != NULL; i++) {
+        if (!hth_roster_meets(m->roster, p) || p->note.addr.family == 0 ||
+            !hth_match_in_line(&p->note, &l->opts.line))
             continue;
-        if (i > 0)
-            greet(m, &peer[i]);
-        if (i > 0 && is_silent(m, &peer[i].id, l->made_us))
-            m->opts.gone(m->opts.arg, &peer[i].id, false);
-        else if (!is_passed(l, &peer[i].id)) {
-            mark(m, &l->opts.line, &peer[i].id, &other);
-            if (memcmp(&other, &least, sizeof(other)) >= 0)
-                continue;
-            least = other;
-            host = (struct hth_rpc_target){peer[i].id, peer[i].addr};
-        }
+        greet(m, p);
+        if (is_silent(m, &p->id, l->made_us))
+            hth_roster_lost(m->roster, &p->id);
+    }
+}
+
+/* Zero: nobody. */
+static struct hth_rpc_target first_host(const struct hth_match *m)
+{
+    const struct look *l = m->look;
+    struct hth_rpc_target host = {.peer = {{0}}};
+    uint64_t least = UINT64_MAX;
+    const struct hth_roster_peer *p;
+
+    if (hth_roster_speaks(m->roster) && hth_roster_self(m->roster)->addr.family != 0) {
+        host.peer = m->env->self;
+        least = place_of(&host.peer, l->key);
+    }
+    for (uint32_t i = 0; (p = hth_roster_at(m->roster, i)) != NULL; i++) {
+        uint64_t place = place_of(&p->id, l->key);
+
+        if (place >= least || !hth_roster_meets(m->roster, p) || p->note.addr.family == 0 ||
+            p->doubted || is_passed(l, &p->id))
+            continue;
+        least = place;
+        host = (struct hth_rpc_target){p->id, p->note.addr};
     }
     return host;
 }
@@ -293,13 +323,15 @@ static void look_turn(struct hth_match *m)
     struct hth_rpc_target host;
     struct hth_rpc_peer_info info;
 
-    (void)!hth_rpc_peer_info(m->rpc, &l->host, &info);
-    if (hth_now_us(m->env) >= l->end_us + silence_us(m, &info)) {
+    if (hth_now_us(m->env) >= l->end_us + silence_us(m, &l->host, &info)) {
         if (l->call != NULL)
             pass(m, HTH_AVG_LEFT_OUT);
         end_look(m, l->refusal != HTH_AVG_OK ? l->refusal : HTH_AVG_ALONE, NULL);
         return;
     }
+    if (l->call != NULL && is_silent(m, &l->host, l->asked_us))
+        pass(m, HTH_AVG_NO_HOST);
+    greet_line(m);
     host = first_host(m);
     if (hth_peer_id_eq(&host.peer, &l->host))
         return;
@@ -338,8 +370,7 @@ static void on_left(void *arg)
     drop(arg);
 }
 
-static void add(struct hth_match *m, const struct hth_avg_line *line, uint64_t schema,
-                const struct hth_avg_member *self, int64_t end_us, struct hth_rpc_request *req)
+static void add(struct hth_match *m, const struct joiner *like)
 {
     struct joiner *j = hth_new(struct joiner);
 
@@ -348,16 +379,12 @@ static void add(struct hth_match *m, const struct hth_avg_line *line, uint64_t s
         m->joiners = hth_realloc(m->joiners, m->capacity, sizeof(struct joiner *));
     }
     m->joiners[m->count++] = j;
-    *j = (struct joiner){.match = m,
-                         .line = *line,
-                         .schema = schema,
-                         .self = *self,
-                         .req = req,
-                         .since_us = hth_now_us(m->env),
-                         .end_us = end_us};
-    mark(m, line, &self->id, &j->mark);
-    if (req != NULL)
-        hth_rpc_on_cancel(req, on_left, j);
+    *j = *like;
+    j->match = m;
+    j->place = place_of(&j->self.id, j->key);
+    j->since_us = hth_now_us(m->env);
+    if (j->req != NULL)
+        hth_rpc_on_cancel(j->req, on_left, j);
     hth_match_nudge(m);
 }
 
@@ -427,24 +454,10 @@ static void versions_differ(struct hth_match *m, const struct hth_peer_id *id)
     m->version_said = true;
 }
 
-/* OK: it may join. */
-static enum hth_avg_reason judge(struct hth_match *m, const struct hth_join_msg *join)
-{
-    if (join->version != HTH_MATCH_VERSION) {
-        versions_differ(m, &join->self.id);
-        return HTH_AVG_OTHER_VERSION;
-    }
-    if (hth_peer_id_eq(&join->self.id, &m->env->self))
-        return HTH_AVG_MALFORMED;
-    if (!has_room(m, join->self.mode))
-        return HTH_AVG_FULL;
-    return m->opts.judge(m->opts.arg, &join->line, join->schema);
-}
-
 static void on_join(void *arg, struct hth_rpc_request *req)
 {
     struct hth_match *m = arg;
-    struct hth_join_reply reply = {.reason = HTH_AVG_MALFORMED};
+    struct hth_join_reply reply = {.reason = HTH_AVG_OK};
     struct hth_join_msg join;
     struct joiner *before = find(m, hth_rpc_peer(req));
     size_t len;
@@ -458,16 +471,23 @@ static void on_join(void *arg, struct hth_rpc_request *req)
     if (before != NULL && before->req != NULL) /* it asks anew */
         drop(before);
     join.self.id = *hth_rpc_peer(req);
-    if (err == HTH_OK)
-        reply.reason = judge(m, &join);
-    else if (err != HTH_E_MALFORMED)
-        reply.reason = HTH_AVG_RANGE;
-    if (reply.reason != HTH_AVG_OK) {
+    if (err != HTH_OK || hth_peer_id_eq(&join.self.id, &m->env->self))
+        reply.reason = err == HTH_OK || err == HTH_E_MALFORMED ? HTH_AVG_MALFORMED : HTH_AVG_RANGE;
+    else if (join.version != HTH_MATCH_VERSION)
+        reply.reason = HTH_AVG_OTHER_VERSION;
+    else if (!has_room(m, join.self.mode))
+        reply.reason = HTH_AVG_FULL;
+    if (reply.reason == HTH_AVG_OTHER_VERSION)
+        versions_differ(m, &join.self.id);
+    if (reply.reason != HTH_AVG_OK)
         send(req, &reply);
-        return;
-    }
-    add(m, &join.line, join.schema, &join.self,
-        hth_now_us(m->env) + (int64_t)join.left_ms * HTH_US_PER_MS, req);
+    else
+        add(m, &(struct joiner){.line = join.line,
+                                .key = key_of(&join.line, join.schema),
+                                .self = join.self,
+                                .req = req,
+                                .end_us = hth_now_us(m->env) +
+                                          (int64_t)join.left_ms * HTH_US_PER_MS});
 }
 
 /* ---- a line begins --------------------------------------------------------------------------- */
@@ -486,7 +506,7 @@ static int by_place(const void *a, const void *b)
 
     if ((*x)->self.mode != (*y)->self.mode)
         return (*x)->self.mode < (*y)->self.mode ? -1 : 1;
-    return memcmp(&(*x)->mark, &(*y)->mark, sizeof((*x)->mark));
+    return (*x)->place < (*y)->place ? -1 : (*x)->place > (*y)->place;
 }
 
 /* Clients come after trainers, and of them there may be too many. Helpers have the room that is
@@ -528,73 +548,102 @@ static bool is_here(const struct census *c, const struct hth_peer_id *id)
     return false;
 }
 
+/* That peer of the line is waited for. If it is a round behind it may be about to end that; of
+ * others the note may be old. */
+static bool is_due(const struct hth_match *m, const struct census *c,
+                   const struct hth_roster_note *note)
+{
+    const struct hth_avg_line *line = &c->in[0]->line;
+    int32_t ahead = hth_match_ahead(note->round, line->round);
+
+    return hth_match_in_line(note, line) &&
+           (ahead == 0 || ahead == -1 || hth_now_us(m->env) < c->first_us + NOTE_US);
+}
+
 /* Somebody is due who has neither joined nor fallen silent. */
 static bool is_awaited(const struct hth_match *m, const struct census *c)
 {
     const struct hth_avg_line *line = &c->in[0]->line;
-    struct hth_match_peer peer[HTH_MATCH_PEERS_MAX];
-    int64_t us = hth_now_us(m->env) - c->first_us;
-    bool all, awaited = false;
-    uint32_t count = m->opts.peers(m->opts.arg, line, peer, &all);
+    const struct hth_roster_note *self = hth_roster_self(m->roster);
+    const struct hth_roster_peer *p;
+    bool all, awaited;
 
-    for (uint32_t i = 0; all && i < count; i++) {
-        if (us >= peer[i].wait_us || is_here(c, &peer[i].id))
+    (void)hth_roster_population(m->roster, &all);
+    if (!all)
+        return c->contributors < line->shape.size[hth_avg_axis(&line->shape, line->round)];
+    awaited = (self->flags & HTH_ROSTER_BOOTSTRAPPING) == 0 && is_due(m, c, self) &&
+              !is_here(c, &m->env->self);
+    for (uint32_t i = 0; (p = hth_roster_at(m->roster, i)) != NULL; i++) {
+        if (!hth_roster_meets(m->roster, p) || !is_due(m, c, &p->note) || is_here(c, &p->id))
             continue;
-        if (is_silent(m, &peer[i].id, c->first_us))
-            m->opts.gone(m->opts.arg, &peer[i].id, false);
+        if (is_silent(m, &p->id, c->first_us))
+            hth_roster_lost(m->roster, &p->id);
         else
             awaited = true;
     }
-    return all ? awaited : c->contributors < line->shape.size[hth_avg_axis(&line->shape, line->round)];
+    return awaited;
 }
 
-/* Those of the axis that are heard and stand where we do; the others are refused. */
-static void take_census(struct hth_match *m, uint32_t axis, struct census *c)
+/* Those of the line that are heard. */
+static void take_census(struct hth_match *m, uint64_t key, struct census *c)
 {
     *c = (struct census){.first_us = INT64_MAX, .deadline_us = INT64_MAX};
     for (uint32_t i = m->count; i-- > 0;) {
         struct joiner *j = m->joiners[i];
-        struct hth_join_reply reply = {.reason = HTH_AVG_OK};
 
-        if (hth_avg_axis(&j->line.shape, j->line.round) != axis)
+        if (j->key != key)
             continue;
-        if (j->req != NULL)
-            reply.reason = m->opts.judge(m->opts.arg, &j->line, j->schema);
-        if (reply.reason != HTH_AVG_OK) {
-            answer(j, &reply);
-        } else if (j->req != NULL && is_silent(m, &j->self.id, j->since_us)) {
-            m->opts.gone(m->opts.arg, &j->self.id, false);
+        if (j->req != NULL && is_silent(m, &j->self.id, j->since_us)) {
+            hth_roster_lost(m->roster, &j->self.id);
             drop(j);
-        } else {
-            c->in[c->count++] = j;
-            c->first_us = HTH_MIN(c->first_us, j->since_us);
-            c->last_us = HTH_MAX(c->last_us, j->since_us);
-            if (!hth_avg_mode_brings(j->self.mode))
-                continue;
+            continue;
+        }
+        c->in[c->count++] = j;
+        c->first_us = HTH_MIN(c->first_us, j->since_us);
+        c->last_us = HTH_MAX(c->last_us, j->since_us);
+        if (hth_avg_mode_brings(j->self.mode)) {
             c->contributors++;
             c->deadline_us = HTH_MIN(c->deadline_us, j->end_us);
         }
     }
 }
 
-static void line_turn(struct hth_match *m, uint32_t axis)
+static void line_turn(struct hth_match *m, uint64_t key)
 {
     int64_t now_us = hth_now_us(m->env);
     struct hth_join_reply none = {.reason = HTH_AVG_ALONE};
     struct census c;
     bool awaited;
 
-    take_census(m, axis, &c);
+    take_census(m, key, &c);
     awaited = c.count > 0 && is_awaited(m, &c);
-    if (c.contributors >= m->opts.group_min && (now_us >= c.deadline_us || !awaited)) {
+    if (c.contributors >= m->group_min && (now_us >= c.deadline_us || !awaited)) {
         begin(m, &c);
         return;
     }
     if (c.contributors > 1)
         none.reason = HTH_AVG_TOO_FEW;
     for (uint32_t i = 0; i < c.count; i++)
-        if (now_us >= c.in[i]->end_us || (!awaited && now_us >= c.first_us + HTH_MATCH_NOTE_US))
+        if (now_us >= c.in[i]->end_us || (!awaited && now_us >= c.first_us + NOTE_US))
             answer(c.in[i], &none);
+}
+
+/* Each line once. */
+static void table_turn(struct hth_match *m)
+{
+    uint64_t keys[HTH_AVG_LOOKERS_MAX];
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < m->count; i++) {
+        uint32_t k = 0;
+
+        while (k < count && keys[k] != m->joiners[i]->key)
+            k++;
+        keys[k] = m->joiners[i]->key;
+        count = HTH_MAX(count, k + 1);
+    }
+    for (uint32_t k = 0; k < count; k++)
+        line_turn(m, keys[k]);
 }
 
 static void on_turn(void *arg)
@@ -605,8 +654,7 @@ static void on_turn(void *arg)
     m->turn_us = INT64_MAX;
     if (m->look != NULL && !m->look->done)
         look_turn(m);
-    for (uint32_t axis = 0; axis < HTH_AVG_DIMS_MAX && m->count > 0; axis++)
-        line_turn(m, axis);
+    table_turn(m);
     if (hth_now_us(m->env) >= m->ping_us)
         m->ping_us = hth_now_us(m->env) + BEAT_US;
     if (m->look != NULL && m->look->done)
@@ -624,13 +672,14 @@ void hth_match_look(struct hth_match *m, const struct hth_look_opts *opts)
     HTH_ASSERT(m->look == NULL);
     m->look = l;
     l->opts = *opts;
+    l->key = key_of(&opts->line, hth_roster_self(m->roster)->schema);
     l->self = (struct hth_avg_member){.id = m->env->self,
                                       .mode = opts->mode,
                                       .bandwidth = opts->bandwidth,
                                       .weight = opts->weight,
                                       .nonce = hth_rng_u64(&m->env->rng)};
     if (hth_avg_mode_reduces(opts->mode))
-        l->self.addr = m->opts.addr;
+        l->self.addr = hth_roster_self(m->roster)->addr;
     l->made_us = hth_now_us(m->env);
     l->end_us = l->made_us + opts->window_us;
     hth_match_nudge(m);
@@ -646,14 +695,15 @@ void hth_match_stop(struct hth_match *m)
     m->look = NULL;
 }
 
-struct hth_match *hth_match_new(struct hth_env *env, struct hth_rpc *rpc,
-                                const struct hth_match_opts *opts)
+struct hth_match *hth_match_new(struct hth_env *env, struct hth_rpc *rpc, struct hth_roster *roster,
+                                uint32_t group_min)
 {
     struct hth_match *m = hth_new(struct hth_match);
 
     m->env = env;
     m->rpc = rpc;
-    m->opts = *opts;
+    m->roster = roster;
+    m->group_min = group_min;
     m->timer = hth_timer_new(env, on_turn, m);
     hth_rpc_serve(rpc, HTH_MATCH_METHOD_JOIN, on_join, m);
     return m;

@@ -3,23 +3,24 @@
  * match.h: how the peers of one line agree who is a group.
  *
  * A peer that wants to average *looks*: it sends a JOIN to the *host* of its line and waits. The
- * host is the first peer of the line, in an order by hash(line key, id), that can be dialled and
- * that the owner knows of, the looker itself included. It keeps the table of its line whether it
- * looks or not, and answers all JOINs at once when the group begins:
+ * host is the first of all peers in the roster that can be dialled, in an order by hash(line key,
+ * id); it need not stand in the line, nor look itself. It keeps a table of who joined, and answers
+ * all of a line at once when their group begins:
  *
- *     looker                                 host: the first of the line
+ *     looker                                 host
  *        | --- JOIN {line, schema, self} ----------> |
  *        | <-- pings, both ways -------------------> |  nobody is silent
  *        | <-- OK {members} ------------------------ |  all of the line have joined
  *
- * The host waits for all peers of the line that its owner says are due, and for nobody longer than
- * the earliest window among those who joined. A group has at most HTH_AVG_MEMBERS_MAX / 2 members
- * who average, the first in the order of their modes and hashes, and as many helpers as those; a
- * list with more helpers is refused. Whoever is beyond that hears FULL.
+ * Where the roster shows all peers the host waits for those of the line that are in its round or
+ * one behind, else for as many as the line has cells; and for nobody longer than the earliest
+ * window among those who joined. A group has at most HTH_AVG_MEMBERS_MAX / 2 members who average,
+ * the first in the order of their modes and hashes, and as many helpers as those; a list with more
+ * helpers is refused. Whoever is beyond that hears FULL.
  *
  * A lost connection ends the wait for a peer at once, and so does silence: no byte for SILENCE and
  * two round trips, and DIAL more without a connection. A looker goes to the next host when its host
- * is lost, silent, refuses it or sends nonsense. Two views of a line may make two groups, and a
+ * is lost, silent, refuses it or sends nonsense. Two views of the roster may make two groups, and a
  * host that dies as it begins makes a smaller one: that costs a round.
  *
  * Every member checks the list (itself in it as it described itself, nobody twice, numbers in
@@ -34,6 +35,7 @@
 #define HTH_AVERAGING_MATCH_H
 
 #include "averaging/match_msg.h"
+#include "averaging/roster.h"
 #include "core/env.h"
 
 struct hth_rpc;
@@ -41,37 +43,12 @@ struct hth_match;
 
 #define HTH_MATCH_METHOD_JOIN 64
 
-#define HTH_MATCH_NOTE_US (500 * HTH_US_PER_MS) /* so old are notes of peers when they are seen */
-
-/* Of a line. */
-#define HTH_MATCH_PEERS_MAX HTH_AVG_MEMBERS_MAX
-struct hth_match_peer {
-    struct hth_peer_id id;
-    struct hth_addr addr; /* family 0: it can't be dialled */
-    int64_t wait_us;      /* that a host waits for it after the first has joined */
-};
-
-struct hth_match_opts {
-    struct hth_addr addr; /* where others reach this peer; family 0: only as a client */
-    uint32_t group_min;   /* members who average */
-    /* OK: this peer stands in that line and averages that; else why it does not. */
-    enum hth_avg_reason (*judge)(void *arg, const struct hth_avg_line *line, uint64_t schema);
-    /* Fills in the peers of the line, this one first; returns how many. *all: every peer of the run
-     * is known. Where they are not, a host waits for as many as the line has cells. */
-    uint32_t (*peers)(void *arg, const struct hth_avg_line *line,
-                      struct hth_match_peer out[HTH_MATCH_PEERS_MAX], bool *all);
-    /* That peer was lost, or silent: it is not there. `lied`: as a host it sent nonsense, or nothing
-     * until the window was over. */
-    void (*gone)(void *arg, const struct hth_peer_id *id, bool lied);
-    void *arg;
-};
-
-/* Serves the method on `rpc`. */
-struct hth_match *hth_match_new(struct hth_env *env, struct hth_rpc *rpc,
-                                const struct hth_match_opts *opts);
+/* Serves the method on `rpc`. Groups have at least group_min members who average. */
+struct hth_match *hth_match_new(struct hth_env *env, struct hth_rpc *rpc, struct hth_roster *roster,
+                                uint32_t group_min);
 /* Ends the look without a callback. NULL is fine. */
 void hth_match_free(struct hth_match *match);
-/* The peers of a line, or this peer's place, may have changed. */
+/* The roster has changed. */
 void hth_match_nudge(struct hth_match *match);
 
 struct hth_match_stats {
@@ -93,7 +70,6 @@ typedef void hth_look_done_fn(void *arg, const struct hth_look_result *result);
 
 struct hth_look_opts {
     struct hth_avg_line line;
-    uint64_t schema;
     enum hth_avg_mode mode;
     double bandwidth, weight;
     int64_t window_us;      /* at most HTH_AVG_WINDOW_MAX_US */
@@ -105,5 +81,14 @@ struct hth_look_opts {
 void hth_match_look(struct hth_match *match, const struct hth_look_opts *opts);
 /* Ends the look, if there is one: no callback comes any more. */
 void hth_match_stop(struct hth_match *match);
+
+/* How many rounds that peer, which may meet us, is ahead: rounds are numbers on a circle, and
+ * whatever somebody says, others are a few ahead or behind. */
+static inline int32_t hth_match_ahead(uint32_t theirs, uint32_t ours)
+{
+    return (int32_t)(theirs - ours);
+}
+/* It stands in the line, whatever its round. */
+bool hth_match_in_line(const struct hth_roster_note *note, const struct hth_avg_line *line);
 
 #endif

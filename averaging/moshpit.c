@@ -12,13 +12,14 @@
 #include "core/mem.h"
 #include "dht/record.h"
 
+#define SETTLED_US (1 * HTH_US_PER_S) /* then all have said where they are */
+
 struct moshpit;
 
 struct moshpit_round {
     struct moshpit *mp;
     struct hth_avg_offer offer; /* values referenced */
     struct hth_avg_line line;
-    struct hth_roster *lookers; /* of the line, where the run's roster is but a sample; else NULL */
     bool looks;
     struct hth_reduce_round *reduce;
     struct hth_avg_group *group; /* of the reduction */
@@ -27,7 +28,6 @@ struct moshpit_round {
 
 struct moshpit {
     struct hth_env *env;
-    struct hth_dht *dht;
     struct hth_roster *roster;
     struct hth_reducer *reducer;
     struct hth_match *match;
@@ -51,9 +51,7 @@ static void stop_looking(struct moshpit_round *s)
 {
     if (s->looks)
         hth_match_stop(s->mp->match);
-    hth_roster_free(s->lookers);
     s->looks = false;
-    s->lookers = NULL;
 }
 
 static void round_free(struct moshpit_round *s)
@@ -216,123 +214,6 @@ static struct hth_avg_line line_now(const struct moshpit *mp, uint32_t round)
         .run = mp->run, .round = round, .shape = self->shape, .cell = self->cell};
 }
 
-/* One that may meet us. */
-static bool is_ours(const struct moshpit *mp, const struct hth_roster_peer *p)
-{
-    return p->note.schema == hth_roster_self(mp->roster)->schema &&
-           (p->note.flags & HTH_ROSTER_BOOTSTRAPPING) == 0 && !p->lost;
-}
-
-static bool is_in_line(const struct hth_roster_peer *p, const struct hth_avg_line *line)
-{
-    struct hth_avg_line theirs = *line;
-
-    theirs.shape = p->note.shape;
-    theirs.cell = p->note.cell;
-    return hth_avg_shape_eq(&theirs.shape, &line->shape) && hth_avg_line_eq(&theirs, line);
-}
-
-/* Rounds are numbers on a circle: whatever somebody says, others are a few ahead or behind. */
-static int32_t ahead(uint32_t theirs, uint32_t ours)
-{
-    return (int32_t)(theirs - ours);
-}
-
-static enum hth_avg_reason judge(void *arg, const struct hth_avg_line *line, uint64_t schema)
-{
-    const struct moshpit *mp = arg;
-    const struct hth_roster_note *self = hth_roster_self(mp->roster);
-    struct hth_avg_line ours = line_now(mp, line->round);
-
-    if (mp->fn == NULL || self->shape.dims == 0 || (self->flags & HTH_ROSTER_BOOTSTRAPPING) != 0)
-        return HTH_AVG_NOT_LOOKING;
-    if (line->run != mp->run)
-        return HTH_AVG_OTHER_LINE;
-    if (!hth_avg_shape_eq(&line->shape, &self->shape))
-        return HTH_AVG_OTHER_SHAPE;
-    if (ahead(line->round, self->round) < -1 || ahead(line->round, self->round) > 1)
-        return HTH_AVG_OTHER_ROUND;
-    if (!hth_avg_line_eq(line, &ours))
-        return HTH_AVG_OTHER_LINE;
-    return schema == self->schema ? HTH_AVG_OK : HTH_AVG_OTHER_SCHEMA;
-}
-
-/* How long a peer of that round is waited for. One that is a round behind may be about to end it;
- * of others the note may be old. */
-static int64_t wait_us(uint32_t theirs, uint32_t round)
-{
-    int32_t by = ahead(theirs, round);
-
-    return by == 0 || by == -1 ? HTH_AVG_WINDOW_MAX_US : HTH_MATCH_NOTE_US;
-}
-
-/* Those in the line; liars are no hosts. */
-static uint32_t peers(void *arg, const struct hth_avg_line *line,
-                      struct hth_match_peer out[HTH_MATCH_PEERS_MAX], bool *all)
-{
-    const struct moshpit *mp = arg;
-    const struct hth_roster *roster = mp->roster;
-    const struct hth_roster_note *self = hth_roster_self(roster);
-    const struct hth_roster_peer *p;
-    uint32_t count = 1;
-
-    out[0] =
-        (struct hth_match_peer){mp->env->self, self->addr, wait_us(self->round, line->round)};
-    (void)hth_roster_population(roster, all);
-    if (mp->round != NULL && mp->round->lookers != NULL)
-        roster = mp->round->lookers;
-    for (uint32_t i = 0; (p = hth_roster_at(roster, i)) != NULL && count < HTH_MATCH_PEERS_MAX; i++)
-        if (is_ours(mp, p) && is_in_line(p, line))
-            out[count++] = (struct hth_match_peer){
-                .id = p->id,
-                .addr = p->doubted ? (struct hth_addr){0} : p->note.addr,
-                .wait_us = wait_us(p->note.round, line->round)};
-    return count;
-}
-
-static void on_lookers(void *arg)
-{
-    hth_match_nudge(((struct moshpit_round *)arg)->mp->match);
-}
-
-/* A key in the DHT costs dozens of datagrams: only where the run's roster does not show all. */
-static enum hth_err find_lookers(struct moshpit_round *s)
-{
-    const struct hth_roster_note *self = hth_roster_self(s->mp->roster);
-    struct hth_roster_opts o = HTH_ROSTER_OPTS_INIT;
-    uint8_t key[HTH_AVG_LINE_KEY_MAX];
-    bool exact;
-
-    (void)hth_roster_population(s->mp->roster, &exact);
-    if (exact)
-        return HTH_OK;
-    o.network = s->mp->network;
-    o.line = key;
-    o.line_len = hth_avg_line_key(&s->line, key);
-    o.schema = s->offer.schema;
-    o.addr = self->addr;
-    o.flags = self->flags;
-    o.shape = s->line.shape;
-    o.has_cell = true;
-    o.cell = s->line.cell;
-    o.on_change = on_lookers;
-    o.arg = s;
-    HTH_TRY(hth_roster_new(s->mp->env, s->mp->dht, &o, &s->lookers));
-    hth_roster_set_round(s->lookers, s->line.round);
-    return HTH_OK;
-}
-
-static void gone(void *arg, const struct hth_peer_id *id, bool lied)
-{
-    const struct moshpit *mp = arg;
-
-    hth_roster_lost(mp->roster, id);
-    if (lied)
-        hth_roster_doubt(mp->roster, id);
-    if (mp->round != NULL && mp->round->lookers != NULL)
-        hth_roster_lost(mp->round->lookers, id);
-}
-
 static int by_number(const void *a, const void *b)
 {
     const int32_t *x = a, *y = b;
@@ -348,9 +229,9 @@ static uint32_t in_line(const struct moshpit *mp, uint32_t round, int32_t least,
     uint32_t count = 0;
 
     for (uint32_t i = 0; (p = hth_roster_at(mp->roster, i)) != NULL; i++) {
-        int32_t by = ahead(p->note.round, round);
+        int32_t by = hth_match_ahead(p->note.round, round);
 
-        count += is_ours(mp, p) && is_in_line(p, &line) && by >= least && by <= most;
+        count += hth_roster_meets(mp->roster, p) && hth_match_in_line(&p->note, &line) && by >= least && by <= most;
     }
     return count;
 }
@@ -369,23 +250,22 @@ static uint32_t present_round(const struct moshpit *mp)
     bool stays;
 
     for (uint32_t i = 0; (p = hth_roster_at(mp->roster, i)) != NULL; i++)
-        if (is_ours(mp, p) && (p->note.flags & HTH_ROSTER_HELPER) == 0)
-            rounds[count++] = ahead(p->note.round, own);
+        if (hth_roster_meets(mp->roster, p) && (p->note.flags & HTH_ROSTER_HELPER) == 0)
+            rounds[count++] = hth_match_ahead(p->note.round, own);
     qsort(rounds, count, sizeof(*rounds), by_number);
     if (count > 0)
         middle = rounds[(count - 1) / 2];
     hth_free(rounds);
     stays = middle > 0 ? in_line(mp, own, 0, 0) > 0 && in_line(mp, own, 1, INT32_MAX) == 0
-                       : hth_now_us(mp->env) < mp->looked_us + 2 * HTH_MATCH_NOTE_US ||
+                       : hth_now_us(mp->env) < mp->looked_us + SETTLED_US ||
                              in_line(mp, own + (uint32_t)middle, INT32_MIN, 0) == 0;
     return stays ? own : own + (uint32_t)middle;
 }
 
-static enum hth_err look(struct moshpit_round *s)
+static void look(struct moshpit_round *s)
 {
     const struct hth_moshpit_opts *opts = &s->mp->opts;
     const struct hth_look_opts o = {.line = s->line,
-                                    .schema = s->offer.schema,
                                     .mode = opts->mode,
                                     .bandwidth = opts->bandwidth,
                                     .weight = s->offer.weight,
@@ -395,10 +275,8 @@ static enum hth_err look(struct moshpit_round *s)
 
     s->info = (struct hth_avg_round_info){
         .number = s->line.round, .axis = hth_avg_axis(&s->line.shape, s->line.round)};
-    HTH_TRY(find_lookers(s));
     hth_match_look(s->mp->match, &o);
     s->looks = true;
-    return HTH_OK;
 }
 
 /* ---- the beginning --------------------------------------------------------------------------- */
@@ -412,7 +290,8 @@ static enum hth_err place(struct moshpit_round *s)
         return HTH_E_NOT_FOUND;
     s->line = line_now(mp, present_round(mp));
     hth_roster_set_round(mp->roster, s->line.round);
-    return look(s);
+    look(s);
+    return HTH_OK;
 }
 
 static enum hth_err round_new(struct moshpit *mp, const struct hth_avg_offer *offer,
@@ -556,15 +435,10 @@ static void register_metrics(struct moshpit *mp)
         hth_histogram(m, "hearth_avg_reduce_seconds", "Reducing within a group", 1e-4);
 }
 
-enum hth_err hth_moshpit_new(struct hth_env *env, struct hth_rpc *rpc, struct hth_dht *dht,
-                             struct hth_roster *roster, struct hth_reducer *reducer,
+enum hth_err hth_moshpit_new(struct hth_env *env, struct hth_rpc *rpc, struct hth_roster *roster,
+                             struct hth_reducer *reducer,
                              const struct hth_moshpit_opts *opts, struct hth_averager *out)
 {
-    struct hth_match_opts match = {.addr = opts->addr,
-                                   .group_min = opts->group_min,
-                                   .judge = judge,
-                                   .peers = peers,
-                                   .gone = gone};
     struct moshpit *mp;
 
     out->ops = NULL;
@@ -578,7 +452,6 @@ enum hth_err hth_moshpit_new(struct hth_env *env, struct hth_rpc *rpc, struct ht
         return HTH_E_CONFIG;
     mp = hth_new(struct moshpit);
     mp->env = env;
-    mp->dht = dht;
     mp->roster = roster;
     mp->reducer = reducer;
     mp->opts = *opts;
@@ -588,8 +461,7 @@ enum hth_err hth_moshpit_new(struct hth_env *env, struct hth_rpc *rpc, struct ht
     /* With another bound a group would be cut in two ways. */
     if (opts->share_max != HTH_AVG_SHARE_MAX)
         mp->run = hth_hash64(&opts->share_max, sizeof(opts->share_max), mp->run);
-    match.arg = mp;
-    mp->match = hth_match_new(env, rpc, &match);
+    mp->match = hth_match_new(env, rpc, roster, opts->group_min);
     register_metrics(mp);
     out->ops = &ops;
     out->self = mp;

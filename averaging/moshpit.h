@@ -12,11 +12,6 @@
  * waits for it there, or when it met nobody. The shape and the cell are those of the roster when it
  * begins; while nobody was met yet, others begin it anew.
  *
- * Expected members. Where the roster is exact, the leader of a line waits, at most for its window,
- * for the peers that stand in it and are at most one round behind; for a peer that was lost,
- * dropped or silent only after it has spoken again, to us or in the roster. Where the roster is a
- * sample, those who look in a line find each other by a roster of the line.
- *
  * An offer always ends, and failures are told by reason and counted; none of them stops anything.
  *
  * Loop thread. Everything is borrowed but the table; the endpoint, table, roster and reducer must
@@ -29,7 +24,6 @@
 #include "averaging/match.h"
 #include "averaging/shares.h"
 
-struct hth_dht;
 struct hth_reducer;
 struct hth_roster;
 struct hth_rpc;
@@ -53,8 +47,8 @@ struct hth_moshpit_opts {
     }
 
 /* Fills in `out`; free it with hth_averager_free. Errors: E_CONFIG. */
-enum hth_err hth_moshpit_new(struct hth_env *env, struct hth_rpc *rpc, struct hth_dht *dht,
-                             struct hth_roster *roster, struct hth_reducer *reducer,
+enum hth_err hth_moshpit_new(struct hth_env *env, struct hth_rpc *rpc, struct hth_roster *roster,
+                             struct hth_reducer *reducer,
                              const struct hth_moshpit_opts *opts,
                              struct hth_averager *out) HTH_MUST;
 /* Call it from the roster's on_change. `a` must be a moshpit's. */

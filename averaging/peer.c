@@ -43,7 +43,7 @@ static enum hth_err make(struct hth_env *env, struct hth_rpc *rpc, struct hth_dh
     roster.arg = p;
     HTH_TRY(hth_roster_new(env, dht, &roster, &p->roster));
     HTH_TRY(hth_reducer_new(env, rpc, &opts->reducer, &p->reducer));
-    return hth_moshpit_new(env, rpc, dht, p->roster, p->reducer, &moshpit, &p->averager);
+    return hth_moshpit_new(env, rpc, p->roster, p->reducer, &moshpit, &p->averager);
 }
 
 enum hth_err hth_avg_peer_open(struct hth_env *env, struct hth_rpc *rpc, struct hth_dht *dht,

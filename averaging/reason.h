@@ -15,11 +15,6 @@
 /* X(number, NAME, text) */
 #define HTH_AVG_REASON_MAP(X)                                                                      \
     X(0, OK, "averaged")                                                                           \
-    X(1, NOT_LOOKING, "the peer takes part in no rounds now")                                    \
-    X(2, OTHER_LINE, "the peer stands in another line of the grid")                                 \
-    X(3, OTHER_SCHEMA, "the peer has other tensors")                                               \
-    X(4, OTHER_ROUND, "the peer is in another round")                                              \
-    X(5, OTHER_SHAPE, "the peer uses another grid")                                                \
     X(6, FULL, "the group is full")                                                                \
     X(12, DRAINING, "the peer is shutting down")                                                   \
     X(13, MALFORMED, "the message can't be read")                                                  \
@@ -28,7 +23,7 @@
     X(32, NOBODY, "no other trainer takes part in this run")                                       \
     X(33, ALONE, "nobody else of the line came in time")                                           \
     X(34, TOO_FEW, "too few came in time")                                                         \
-    X(35, NO_HOST, "the host of the line was lost, or silent")                                       \
+    X(35, NO_HOST, "the host was lost, or silent")                                       \
     X(36, LEFT_OUT, "the group was begun without this peer")                                       \
     X(38, NO_PARTS, "none of the parts could be averaged")                                         \
     X(43, FAILED, "a local error; see the error's code")

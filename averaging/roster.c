@@ -424,6 +424,11 @@ void hth_roster_set_place(struct hth_roster *r, uint32_t axis, uint32_t at)
         r->self.cell.at[axis] = at % r->self.shape.size[axis];
 }
 
+bool hth_roster_speaks(const struct hth_roster *r)
+{
+    return r->speaking;
+}
+
 const struct hth_roster_note *hth_roster_self(const struct hth_roster *r)
 {
     return &r->self;
@@ -514,6 +519,12 @@ static struct hth_roster_peer *get(const struct hth_roster *r, const struct hth_
     return found ? r->peers[at] : NULL;
 }
 
+bool hth_roster_meets(const struct hth_roster *r, const struct hth_roster_peer *p)
+{
+    return p->note.schema == r->opts.schema && (p->note.flags & HTH_ROSTER_BOOTSTRAPPING) == 0 &&
+           !p->lost;
+}
+
 void hth_roster_doubt(struct hth_roster *r, const struct hth_peer_id *id)
 {
     struct hth_roster_peer *p = get(r, id);
@@ -592,7 +603,7 @@ void hth_roster_speak(struct hth_roster *r)
     int64_t bits = HTH_MAX(SLOT_BITS - (int64_t)zeros(&r->env->self), 0);
 
     r->opts.silent = false;
-    r->slot_us = hth_now_us(r->env) + (r->topic.kind == HTH_RECORD_DECLARE ? 0 : bits * SLOT_US);
+    r->slot_us = hth_now_us(r->env) + bits * SLOT_US;
     turn_at(r, r->slot_us);
 }
 
@@ -622,13 +633,8 @@ enum hth_err hth_roster_new(struct hth_env *env, struct hth_dht *dht,
     r->opts = *opts;
     r->cache = hth_record_cache_new();
     r->timer = hth_timer_new(env, on_turn, r);
-    if (opts->line != NULL)
-        hth_topic_init(&r->topic, env->crypto, opts->network, HTH_RECORD_DECLARE, opts->line,
-                       opts->line_len);
-    else
-        hth_topic_init(&r->topic, env->crypto, opts->network, HTH_RECORD_PROGRESS, "roster", 6);
+    hth_topic_init(&r->topic, env->crypto, opts->network, HTH_RECORD_PROGRESS, "roster", 6);
     r->opts.network = NULL;
-    r->opts.line = NULL;
     board.records_max = HTH_AVG_ROSTER_MAX;
     board.cache = r->cache;
     err = hth_board_new(env, dht, &r->topic, &board, &board_ops, r, &r->board);

@@ -104,23 +104,14 @@ static void on_timer(void *arg)
     }
 }
 
-static enum hth_avg_reason judge(void *arg, const struct hth_avg_line *line, uint64_t schema)
-{
-    (void)arg;
-    (void)line;
-    (void)schema;
-    return HTH_AVG_NOT_LOOKING;
-}
-
 static void listen(struct writer *n)
 {
     struct hth_rpc_opts o = HTH_RPC_OPTS_INIT;
-    struct hth_match_opts m = {.addr = n->place.addr, .judge = judge};
 
     o.network = n->place.network;
     o.listen = &n->place.addr;
     assert_ok(hth_rpc_new(n->place.env, &o, &n->rpc));
-    n->match = hth_match_new(n->place.env, n->rpc, &m);
+    n->match = hth_match_new(n->place.env, n->rpc, n->roster, 2);
 }
 
 static enum hth_err start(const struct hth_malice_place *place, void **self)
