@@ -41,7 +41,8 @@ struct pit {
     struct hth_avg_shape shape;   /* dims 0: by the population */
     bool has_cells;               /* cells by rank, or ... */
     bool one_cell;                /* ... all of rank 0 */
-    struct hth_moshpit_opts opts; /* network and address are set */
+    struct hth_moshpit_opts opts;
+    double bandwidth; /* of each */
     struct hth_roster_opts roster;
     struct hth_reducer_opts reducer;
     enum hth_quant_format format;

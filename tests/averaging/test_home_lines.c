@@ -25,7 +25,7 @@ static void begin(uint64_t seed, uint32_t peers, double up_mbit, bool said, doub
     pit_init(&pit, seed, peers, (size_t)floats, &w);
     pit.has_cells = true;
     pit.shape = (struct hth_avg_shape){.dims = 1, .size = {peers}};
-    pit.opts.bandwidth = said ? up_mbit * MBIT : 0;
+    pit.bandwidth = said ? up_mbit * MBIT : 0;
     pit_start(&pit, 15 * HTH_US_PER_S);
 }
 

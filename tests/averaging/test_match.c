@@ -32,7 +32,7 @@ static struct hth_match_stats match_of(const struct pit_peer *q)
 {
     struct hth_match_stats s;
 
-    hth_moshpit_match_stats(&q->avg.averager, &s);
+    hth_match_stats(q->avg.match, &s);
     return s;
 }
 

@@ -339,7 +339,7 @@ static bool scene_is_set(void *arg)
         struct hth_reducer_stats r;
         bool leads, there;
 
-        hth_moshpit_match_stats(&p->avg.averager, &m);
+        hth_match_stats(p->avg.match, &m);
         hth_reducer_stats(p->avg.reducer, &r);
         leads = m.followers_now > 0 || m.led > s->led[i];
         there = s->phase == DECLARED ? m.looks_now > 0
@@ -373,7 +373,7 @@ static void check_death(enum how how, enum phase phase, bool leads)
         struct hth_match_stats m;
         struct hth_reducer_stats r;
 
-        hth_moshpit_match_stats(&p.peer[i].avg.averager, &m);
+        hth_match_stats(p.peer[i].avg.match, &m);
         hth_reducer_stats(p.peer[i].avg.reducer, &r);
         s.joins_out[i] = m.joins_out;
         s.led[i] = m.led;
