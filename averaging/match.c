@@ -136,27 +136,28 @@ static bool is_as_we_said(const struct look *l, const struct hth_avg_group *grou
 }
 
 /* The host's last word. Returns why the look goes on without it; OK: the look has ended. */
-static enum hth_avg_reason take(struct hth_match *m, const struct hth_join_reply *reply)
+static enum hth_avg_reason take(struct hth_match *m, const uint8_t *data, size_t len)
 {
     struct look *l = m->look;
-    struct hth_avg_group *group;
+    struct hth_join_reply reply;
+    struct hth_avg_group *group = NULL;
+    enum hth_err err = hth_join_reply_open(data, len, &reply);
 
-    if (reply->reason == HTH_AVG_FULL || reply->reason == HTH_AVG_ALONE ||
-        reply->reason == HTH_AVG_TOO_FEW) {
-        end_look(m, reply->reason, NULL);
-        return HTH_AVG_OK;
-    }
-    if (reply->reason != HTH_AVG_OK)
-        return reply->reason;
-    if (hth_avg_group_new(m->env->crypto, &m->env->self, &l->opts.line,
-                          hth_roster_self(m->roster)->schema, reply->members, reply->count, &group) != HTH_OK)
+    if (err == HTH_OK && reply.reason == HTH_AVG_OK)
+        err = hth_avg_group_new(m->env->crypto, &m->env->self, &l->opts.line,
+                                hth_roster_self(m->roster)->schema, data, len, &reply, &group);
+    hth_free(reply.members);
+    if (err != HTH_OK)
         return HTH_AVG_MALFORMED;
-    if (!is_as_we_said(l, group)) {
+    if (group != NULL && !is_as_we_said(l, group)) {
         hth_free(group);
         return HTH_AVG_LEFT_OUT;
     }
-    l->result.match_us = reply->match_us;
-    end_look(m, HTH_AVG_OK, group);
+    if (group == NULL && reply.reason != HTH_AVG_FULL && reply.reason != HTH_AVG_ALONE &&
+        reply.reason != HTH_AVG_TOO_FEW)
+        return reply.reason;
+    l->result.match_us = reply.match_us;
+    end_look(m, reply.reason, group);
     return HTH_AVG_OK;
 }
 
@@ -196,9 +197,9 @@ static void pass(struct hth_match *m, enum hth_avg_reason reason)
     hth_match_nudge(m);
 }
 
-static void hear(struct hth_match *m, const struct hth_join_reply *reply)
+static void hear(struct hth_match *m, const uint8_t *data, size_t len)
 {
-    enum hth_avg_reason reason = m->look->done ? HTH_AVG_OK : take(m, reply);
+    enum hth_avg_reason reason = m->look->done ? HTH_AVG_OK : take(m, data, len);
 
     if (reason != HTH_AVG_OK)
         pass(m, reason);
@@ -207,16 +208,12 @@ static void hear(struct hth_match *m, const struct hth_join_reply *reply)
 static void on_answer(void *arg, const struct hth_rpc_result *r)
 {
     struct hth_match *m = arg;
-    struct hth_join_reply reply = {.reason = HTH_AVG_NO_HOST};
 
     m->look->call = NULL;
-    if (r->err == HTH_E_DRAINING)
-        reply.reason = HTH_AVG_DRAINING;
-    else if (r->err == HTH_OK &&
-             hth_join_reply_open(r->payload, r->payload_len, &reply) != HTH_OK)
-        reply.reason = HTH_AVG_MALFORMED;
-    hear(m, &reply);
-    hth_free(reply.members);
+    if (r->err == HTH_OK)
+        hear(m, r->payload, r->payload_len);
+    else
+        pass(m, r->err == HTH_E_DRAINING ? HTH_AVG_DRAINING : HTH_AVG_NO_HOST);
 }
 
 static void add(struct hth_match *m, const struct joiner *like);
@@ -405,82 +402,75 @@ static void drop(struct joiner *j)
     hth_match_nudge(m);
 }
 
-static void send(struct hth_rpc_request *req, const struct hth_join_reply *reply)
+/* `req` NULL: this peer. */
+static void send(struct hth_match *m, struct hth_rpc_request *req, const uint8_t *data, size_t len)
 {
-    struct hth_rpc_body body = {.payload = NULL};
-    uint8_t *bytes = hth_join_reply_pack(reply, &body.payload_len);
+    if (req != NULL)
+        hth_rpc_reply(req, &(struct hth_rpc_body){.payload = data, .payload_len = len});
+    else
+        hear(m, data, len);
+}
 
-    body.payload = bytes;
-    hth_rpc_reply(req, &body);
+static void refuse(struct hth_match *m, struct hth_rpc_request *req, enum hth_avg_reason reason)
+{
+    size_t len;
+    uint8_t *bytes = hth_join_reply_pack(&(struct hth_join_reply){.reason = reason}, &len);
+
+    send(m, req, bytes, len);
     hth_free(bytes);
 }
 
-static void answer(struct joiner *j, const struct hth_join_reply *reply)
+/* It is not of the table any more: what it asked is to be answered. */
+static struct hth_rpc_request *release(struct joiner *j)
 {
-    struct hth_match *m = j->match;
     struct hth_rpc_request *req = j->req;
 
     if (req != NULL)
         hth_rpc_on_cancel(req, NULL, NULL);
     j->req = NULL;
     drop(j);
-    if (req != NULL)
-        send(req, reply);
-    else
-        hear(m, reply);
+    return req;
 }
 
-/* Helpers cost nothing to make: they do not fill the table. */
-static bool has_room(const struct hth_match *m, enum hth_avg_mode mode)
-{
-    uint32_t helpers = 0;
-
-    for (uint32_t i = 0; i < m->count; i++)
-        helpers += m->joiners[i]->self.mode == HTH_AVG_HELPER;
-    return m->count < HTH_AVG_LOOKERS_MAX &&
-           (mode != HTH_AVG_HELPER || helpers < HTH_AVG_HELPERS_MAX);
-}
-
-/* Once is enough: it would be said in each of its lines. */
-static void versions_differ(struct hth_match *m, const struct hth_peer_id *id)
+static enum hth_avg_reason judge(struct hth_match *m, const struct hth_join_msg *join,
+                                 enum hth_err err)
 {
     char text[HTH_PEER_SHORT_LEN];
 
-    if (!m->version_said)
+    if (err != HTH_OK)
+        return err == HTH_E_MALFORMED ? HTH_AVG_MALFORMED : HTH_AVG_RANGE;
+    if (join->version == HTH_MATCH_VERSION)
+        return m->count < HTH_AVG_LOOKERS_MAX ? HTH_AVG_OK : HTH_AVG_FULL;
+    if (!m->version_said) /* once: it would be said in each of its lines */
         HTH_LOG(m->env, HTH_WARN, HTH_SUB_AVG,
                 "%s has a program that averages otherwise: it and this one never average; update "
                 "all trainers and helpers of the run",
-                hth_peer_id_short(id, text));
+                hth_peer_id_short(&join->self.id, text));
     m->version_said = true;
+    return HTH_AVG_OTHER_VERSION;
 }
 
+/* A second one of the same peer is in place of the first. */
 static void on_join(void *arg, struct hth_rpc_request *req)
 {
     struct hth_match *m = arg;
-    struct hth_join_reply reply = {.reason = HTH_AVG_OK};
     struct hth_join_msg join;
-    struct joiner *before = find(m, hth_rpc_peer(req));
+    struct joiner *j = find(m, hth_rpc_peer(req));
     size_t len;
     const uint8_t *payload = hth_rpc_payload(req, &len);
     enum hth_err err = hth_join_msg_open(payload, len, &join);
+    enum hth_avg_reason reason;
 
     if (len == 0) { /* it only wants a connection */
         hth_rpc_reply(req, NULL);
         return;
     }
-    if (before != NULL && before->req != NULL) /* it asks anew */
-        drop(before);
+    if (j != NULL && j->req != NULL)
+        drop(j);
     join.self.id = *hth_rpc_peer(req);
-    if (err != HTH_OK || hth_peer_id_eq(&join.self.id, &m->env->self))
-        reply.reason = err == HTH_OK || err == HTH_E_MALFORMED ? HTH_AVG_MALFORMED : HTH_AVG_RANGE;
-    else if (join.version != HTH_MATCH_VERSION)
-        reply.reason = HTH_AVG_OTHER_VERSION;
-    else if (!has_room(m, join.self.mode))
-        reply.reason = HTH_AVG_FULL;
-    if (reply.reason == HTH_AVG_OTHER_VERSION)
-        versions_differ(m, &join.self.id);
-    if (reply.reason != HTH_AVG_OK)
-        send(req, &reply);
+    reason = judge(m, &join, err);
+    if (reason != HTH_AVG_OK)
+        refuse(m, req, reason);
     else
         add(m, &(struct joiner){.line = join.line,
                                 .key = key_of(&join.line, join.schema),
@@ -514,30 +504,32 @@ static int by_place(const void *a, const void *b)
  * anybody who brings values, nor have most of the shares. */
 static void begin(struct hth_match *m, struct census *c)
 {
-    const struct hth_join_reply full = {.reason = HTH_AVG_FULL};
     struct hth_avg_member members[HTH_AVG_MEMBERS_MAX];
-    uint32_t most = HTH_MIN(c->contributors, HTH_AVG_MEMBERS_MAX / 2u);
+    uint32_t most = HTH_MIN(c->contributors, HTH_AVG_MEMBERS_MAX / 2u), in = 0;
     uint32_t room[2] = {most, most}; /* for those who only reduce, and for the others */
     struct hth_join_reply list = {.reason = HTH_AVG_OK,
                                   .members = members,
                                   .match_us = hth_now_us(m->env) - c->last_us};
-    uint32_t in = 0;
+    size_t len;
+    uint8_t *bytes;
 
     qsort(c->in, c->count, sizeof(c->in[0]), by_place);
     for (uint32_t i = 0; i < c->count; i++) {
         uint32_t *left = &room[hth_avg_mode_brings(c->in[i]->self.mode)];
 
         if (*left == 0) {
-            answer(c->in[i], &full);
+            refuse(m, release(c->in[i]), HTH_AVG_FULL);
             continue;
         }
         (*left)--;
         members[list.count++] = c->in[i]->self;
         c->in[in++] = c->in[i];
     }
-    m->stats.led++;
+    bytes = hth_join_reply_pack(&list, &len);
     for (uint32_t i = 0; i < in; i++)
-        answer(c->in[i], &list);
+        send(m, release(c->in[i]), bytes, len);
+    hth_free(bytes);
+    m->stats.led++;
 }
 
 static bool is_here(const struct census *c, const struct hth_peer_id *id)
@@ -611,7 +603,6 @@ static void take_census(struct hth_match *m, uint64_t key, struct census *c)
 static void line_turn(struct hth_match *m, uint64_t key)
 {
     int64_t now_us = hth_now_us(m->env);
-    struct hth_join_reply none = {.reason = HTH_AVG_ALONE};
     struct census c;
     bool awaited;
 
@@ -621,11 +612,10 @@ static void line_turn(struct hth_match *m, uint64_t key)
         begin(m, &c);
         return;
     }
-    if (c.contributors > 1)
-        none.reason = HTH_AVG_TOO_FEW;
     for (uint32_t i = 0; i < c.count; i++)
         if (now_us >= c.in[i]->end_us || (!awaited && now_us >= c.first_us + NOTE_US))
-            answer(c.in[i], &none);
+            refuse(m, release(c.in[i]),
+                   c.contributors > 1 ? HTH_AVG_TOO_FEW : HTH_AVG_ALONE);
 }
 
 /* Each line once. */

@@ -8,9 +8,6 @@
 #include "averaging/match.pb-c.h"
 #include "core/mem.h"
 
-#define GROUP_MAGIC  UINT64_C(0x3270756f72676874) /* "thgroup2" */
-#define MEMBER_BYTES 76                           /* of what is hashed of each */
-
 /* ---- addresses and members ------------------------------------------------------------------ */
 
 static size_t ip_len(const struct hth_addr *addr)
@@ -83,56 +80,6 @@ static enum hth_err member_open(const Hth__Match__Member *m, struct hth_avg_memb
 
 /* ---- groups --------------------------------------------------------------------------------- */
 
-static uint64_t bits(double x)
-{
-    uint64_t u;
-
-    memcpy(&u, &x, sizeof(u));
-    return u;
-}
-
-static int by_id(const void *a, const void *b)
-{
-    const struct hth_avg_member *x = a, *y = b;
-
-    return hth_peer_id_cmp(&x->id, &y->id);
-}
-
-/* A hash of line, schema, and all that is said of the members, by id. */
-static void hash_group(const struct hth_crypto *crypto, const struct hth_avg_line *line,
-                       uint64_t schema, const struct hth_avg_member *members, uint32_t count,
-                       struct hth_hash *id)
-{
-    uint8_t key[HTH_AVG_LINE_KEY_MAX];
-    size_t key_len = hth_avg_line_key(line, key);
-    size_t max = 20 + key_len + count * MEMBER_BYTES;
-    uint8_t *bytes = hth_calloc(1, max);
-    struct hth_writer w;
-
-    hth_writer_init(&w, bytes, max);
-    hth_write_u64(&w, GROUP_MAGIC);
-    hth_write_u64(&w, schema);
-    hth_write_u32(&w, count);
-    hth_write_bytes(&w, key, key_len);
-    for (uint32_t i = 0; i < count; i++) {
-        const struct hth_avg_member *m = &members[i];
-        uint8_t ip[16] = {0};
-
-        hth_write_bytes(&w, m->id.b, sizeof(m->id.b));
-        hth_write_u8(&w, (uint8_t)m->mode);
-        hth_write_u8(&w, m->addr.family);
-        hth_write_u16(&w, m->addr.port);
-        memcpy(ip, m->addr.ip, ip_len(&m->addr));
-        hth_write_bytes(&w, ip, sizeof(ip));
-        hth_write_u64(&w, bits(m->bandwidth));
-        hth_write_u64(&w, bits(m->weight));
-        hth_write_u64(&w, m->nonce);
-    }
-    HTH_ASSERT(w.err == HTH_OK && w.pos == max);
-    crypto->hash(bytes, max, id);
-    hth_free(bytes);
-}
-
 struct marked {
     struct hth_hash mark;
     const struct hth_avg_member *member;
@@ -141,48 +88,53 @@ struct marked {
 static int by_mark(const void *a, const void *b)
 {
     const struct marked *x = a, *y = b;
-    int order = memcmp(&x->mark, &y->mark, sizeof(x->mark));
 
-    return order != 0 ? order : by_id(x->member, y->member);
+    return memcmp(&x->mark, &y->mark, sizeof(x->mark));
+}
+
+/* A hash of schema, line, and the bytes of the list. */
+static void hash_group(const struct hth_crypto *crypto, const struct hth_avg_line *line,
+                       uint64_t schema, const uint8_t *data, size_t len, struct hth_hash *id)
+{
+    uint8_t *bytes = hth_calloc(1, 8 + HTH_AVG_LINE_KEY_MAX + len);
+    size_t key_len = hth_avg_line_key(line, bytes + 8);
+
+    hth_store_u64le(bytes, schema);
+    memcpy(bytes + 8 + key_len, data, len);
+    crypto->hash(bytes, 8 + key_len + len, id);
+    hth_free(bytes);
 }
 
 enum hth_err hth_avg_group_new(const struct hth_crypto *crypto, const struct hth_peer_id *self,
                                const struct hth_avg_line *line, uint64_t schema,
-                               const struct hth_avg_member *members, uint32_t count,
+                               const uint8_t *data, size_t len, const struct hth_join_reply *reply,
                                struct hth_avg_group **out)
 {
-    struct hth_avg_member sorted[HTH_AVG_MEMBERS_MAX];
     struct marked order[HTH_AVG_MEMBERS_MAX];
+    struct hth_avg_group *g = hth_calloc(1, sizeof(*g) + reply->count * sizeof(g->member[0]));
     uint32_t helpers = 0;
-    struct hth_avg_group *g;
+    bool twice = false;
 
-    *out = NULL;
-    if (count == 0 || count > HTH_AVG_MEMBERS_MAX)
-        return HTH_E_RANGE;
-    memcpy(sorted, members, count * sizeof(*members));
-    qsort(sorted, count, sizeof(*sorted), by_id);
-    for (uint32_t i = 0; i < count; i++) {
-        helpers += sorted[i].mode == HTH_AVG_HELPER;
-        if (i > 0 && hth_peer_id_eq(&sorted[i].id, &sorted[i - 1].id))
-            return HTH_E_DUPLICATE;
+    hash_group(crypto, line, schema, data, len, &g->id);
+    g->count = g->self = reply->count;
+    for (uint32_t i = 0; i < g->count; i++) {
+        order[i].member = &reply->members[i];
+        helpers += reply->members[i].mode == HTH_AVG_HELPER;
+        hth_avg_mark(crypto, &g->id, sizeof(g->id), &reply->members[i].id, &order[i].mark);
     }
-    if (2 * helpers > count)
-        return HTH_E_RANGE;
-    g = hth_calloc(1, sizeof(*g) + count * sizeof(g->member[0]));
-    hash_group(crypto, line, schema, sorted, count, &g->id);
-    g->count = g->self = count;
-    for (uint32_t i = 0; i < count; i++) {
-        order[i].member = &sorted[i];
-        hth_avg_mark(crypto, &g->id, sizeof(g->id), &sorted[i].id, &order[i].mark);
-    }
-    qsort(order, count, sizeof(*order), by_mark);
-    for (uint32_t i = 0; i < count; i++) {
+    qsort(order, g->count, sizeof(*order), by_mark);
+    for (uint32_t i = 0; i < g->count; i++) {
         g->member[i] = *order[i].member;
+        twice |= i > 0 && hth_peer_id_eq(&g->member[i].id, &g->member[i - 1].id);
         if (hth_peer_id_eq(&g->member[i].id, self))
             g->self = i;
     }
     *out = g;
-    return HTH_OK;
+    if (!twice && 2 * helpers <= g->count)
+        return HTH_OK;
+    hth_free(g);
+    *out = NULL;
+    return twice ? HTH_E_DUPLICATE : HTH_E_RANGE;
 }
 
 /* ---- JOIN ----------------------------------------------------------------------------------- */

@@ -46,15 +46,6 @@ struct hth_avg_group {
     struct hth_avg_member member[]; /* by their marks (grid.h) under the group's id */
 };
 
-/* The members in the group's order, its id derived from the line, the schema and all that is said
- * of the members; `self` is count when that peer is not in it. Free it with hth_free. Errors:
- * E_RANGE (no members, too many, or more that only reduce than average), E_DUPLICATE (a peer is
- * named twice). */
-enum hth_err hth_avg_group_new(const struct hth_crypto *crypto, const struct hth_peer_id *self,
-                               const struct hth_avg_line *line, uint64_t schema,
-                               const struct hth_avg_member *members, uint32_t count,
-                               struct hth_avg_group **out) HTH_MUST;
-
 /* Raise it when members are to read each other's bytes, here or in reduce.proto, in another way:
  * programs of two versions form no group (OTHER_VERSION). */
 #define HTH_MATCH_VERSION 6
@@ -88,5 +79,13 @@ uint8_t *hth_join_reply_pack(const struct hth_join_reply *reply, size_t *len) HT
  * E_MALFORMED, E_RANGE, E_TOO_LARGE (members beyond HTH_AVG_MEMBERS_MAX). */
 enum hth_err hth_join_reply_open(const uint8_t *data, size_t len,
                                  struct hth_join_reply *out) HTH_MUST;
+
+/* Of an answer with OK, its members in the group's order. The id is derived from line, schema and the
+ * answer's bytes; `self` is count when that peer is not in it. Free it with hth_free. Errors:
+ * E_RANGE (more that only reduce than average), E_DUPLICATE (a peer is named twice). */
+enum hth_err hth_avg_group_new(const struct hth_crypto *crypto, const struct hth_peer_id *self,
+                               const struct hth_avg_line *line, uint64_t schema,
+                               const uint8_t *data, size_t len, const struct hth_join_reply *reply,
+                               struct hth_avg_group **out) HTH_MUST;
 
 #endif

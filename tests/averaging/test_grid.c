@@ -346,44 +346,37 @@ static void members(struct hth_avg_member *out, uint32_t count)
 }
 
 static enum hth_err group_of(const struct hth_avg_line *line, uint64_t schema,
-                             const struct hth_avg_member *m, uint32_t count,
-                             struct hth_avg_group **out)
+                             struct hth_avg_member *m, uint32_t count, struct hth_avg_group **out)
 {
-    static const struct hth_peer_id none;
+    const struct hth_join_reply list = {.reason = HTH_AVG_OK, .members = m, .count = count};
+    size_t len;
+    uint8_t *data = hth_join_reply_pack(&list, &len);
+    enum hth_err err = hth_avg_group_new(hth_crypto_openssl(), &m[count - 1].id, line, schema, data,
+                                         len, &list, out);
 
-    return hth_avg_group_new(hth_crypto_openssl(), &none, line, schema, m, count, out);
+    hth_free(data);
+    return err;
 }
 
-/* The same group, whatever the order of the list. The round's own axis does not count. */
-static void test_golden_names(void **state)
+/* The round's own axis does not count. */
+static void test_golden_key(void **state)
 {
     struct hth_avg_line line = golden_line();
     uint8_t key[HTH_AVG_LINE_KEY_MAX];
-    struct hth_avg_member m[5], turned[5];
-    struct hth_avg_group *g;
 
     (void)state;
-    assert_int_equal(hth_avg_line_key(&line, key), sizeof(golden_key));
-    assert_memory_equal(key, golden_key, sizeof(golden_key));
-    members(m, 5);
-    for (uint32_t turn = 0; turn < 5; turn++) {
-        for (uint32_t i = 0; i < 5; i++)
-            turned[i] = m[(i * 3 + turn) % 5];
-        line.cell.at[1] = turn % 4;
-        assert_ok(group_of(&line, 0xabcdef, turned, 5, &g));
-        assert_memory_equal(g->id.b, golden_group, sizeof(golden_group));
-        for (uint32_t i = 0; i < 5; i++)
-            assert_memory_equal(&g->member[i].id, &m[golden_order[i]].id, sizeof(m[0].id));
-        hth_free(g);
+    for (line.cell.at[1] = 0; line.cell.at[1] < 4; line.cell.at[1]++) {
+        assert_int_equal(hth_avg_line_key(&line, key), sizeof(golden_key));
+        assert_memory_equal(key, golden_key, sizeof(golden_key));
     }
 }
 
-/* Anything that differs makes another group. */
-static void test_differs(void **state)
+/* A group has all of a list, in an order that its bytes draw; anything that differs makes another. */
+static void test_groups(void **state)
 {
     struct hth_avg_line line = golden_line(), others[5];
     struct hth_avg_member good[5], m[5];
-    struct hth_avg_group *g;
+    struct hth_avg_group *g[14];
 
     (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(others); i++)
@@ -394,8 +387,9 @@ static void test_differs(void **state)
     others[3].cell.at[0]++;
     others[4].cell.at[2]++;
     members(good, 5);
-    for (uint32_t i = 0; i < 13; i++) {
+    for (uint32_t i = 0; i < HTH_ARRAY_LEN(g); i++) {
         const struct hth_avg_line *l = i < HTH_ARRAY_LEN(others) ? &others[i] : &line;
+        uint32_t count = i == 12 ? 4 : 5, found = 0;
 
         assert_true(l == &line || !hth_avg_line_eq(&line, l));
         memcpy(m, good, sizeof(m));
@@ -405,22 +399,26 @@ static void test_differs(void **state)
         m[2].addr.port += i == 8;
         m[2].addr.ip[3] += i == 9;
         m[2].mode += i == 10 ? HTH_AVG_CLIENT : 0;
-        assert_ok(group_of(l, i == 11 ? 1 : 0xabcdef, m, i == 12 ? 4 : 5, &g));
-        assert_memory_not_equal(g->id.b, golden_group, sizeof(golden_group));
-        hth_free(g);
+        assert_ok(group_of(l, i == 11 ? 1 : 0xabcdef, m, count, &g[i]));
+        for (uint32_t k = 0; k < i; k++)
+            assert_memory_not_equal(&g[k]->id, &g[i]->id, sizeof(g[i]->id));
+        for (uint32_t k = 0; k < count * count; k++)
+            found += hth_peer_id_eq(&g[i]->member[k / count].id, &m[k % count].id);
+        assert_int_equal(found, count);
+        assert_true(hth_peer_id_eq(&g[i]->member[g[i]->self].id, &m[count - 1].id));
     }
+    for (uint32_t i = 0; i < HTH_ARRAY_LEN(g); i++)
+        hth_free(g[i]);
 }
 
 static void test_group_limits(void **state)
 {
-    static struct hth_avg_member m[HTH_AVG_MEMBERS_MAX + 1];
+    static struct hth_avg_member m[HTH_AVG_MEMBERS_MAX];
     struct hth_avg_line line = golden_line();
     struct hth_avg_group *g;
 
     (void)state;
     members(m, HTH_ARRAY_LEN(m));
-    assert_err(HTH_E_RANGE, group_of(&line, 1, m, 0, &g));
-    assert_err(HTH_E_RANGE, group_of(&line, 1, m, HTH_AVG_MEMBERS_MAX + 1, &g));
     line.shape = (struct hth_avg_shape){.dims = 8, .size = {2, 2, 2, 2, 2, 2, 2, 2}};
     line.cell = (struct hth_avg_cell){.at = {1, 1, 1, 1, 1, 1, 1, 1}};
     assert_ok(group_of(&line, 1, m, HTH_AVG_MEMBERS_MAX, &g)); /* the largest of the longest line */
@@ -469,7 +467,7 @@ int main(void)
         cmocka_unit_test(test_shape_golden), cmocka_unit_test(test_shape_definition),
         cmocka_unit_test(test_review),       cmocka_unit_test(test_cells),
         cmocka_unit_test(test_across),       cmocka_unit_test(test_rounds),
-        cmocka_unit_test(test_golden_names), cmocka_unit_test(test_differs),
+        cmocka_unit_test(test_golden_key),   cmocka_unit_test(test_groups),
         cmocka_unit_test(test_group_limits), cmocka_unit_test(test_alone),
         cmocka_unit_test(test_reasons),
     };

@@ -158,22 +158,6 @@ static uint32_t make_list(struct hth_avg_member members[2 * PEERS])
     return count;
 }
 
-/* Learn the group as its members see it. */
-static void learn_group(struct peer *foe, const struct hth_avg_member *members, uint32_t count)
-{
-    struct hth_avg_group *group;
-
-    if (!s.has_line || hth_avg_group_new(foe->env->crypto, &foe->env->self, &s.line, SCHEMA,
-                                         members, count, &group) != HTH_OK)
-        return;
-    s.group = group->id;
-    s.has_group = true;
-    s.weight = 0;
-    for (uint32_t i = 0; i < count; i++)
-        s.weight += members[i].weight;
-    hth_free(group);
-}
-
 /* Make segments and their bytes: valid unless the input says otherwise. */
 static struct hth_blob *make_segments(struct hth_segment seg[4], uint32_t *count)
 {
@@ -208,18 +192,26 @@ static struct hth_blob *make_segments(struct hth_segment seg[4], uint32_t *count
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
-/* A refusal, or a group. */
+/* A refusal, or a group, which the foes know then as its members do. */
 static uint8_t *make_word(struct peer *foe, size_t *len)
 {
     struct hth_avg_member members[2 * PEERS];
     struct hth_join_reply reply = {.reason = take8() & 63, .members = members};
+    struct hth_avg_group *group;
+    uint8_t *data;
 
-    if (reply.reason == HTH_AVG_OK) {
+    if (reply.reason == HTH_AVG_OK)
         reply.count = make_list(members);
-        learn_group(foe, members, reply.count);
-    }
     reply.match_us = (int64_t)take8() * 1000;
-    return hth_join_reply_pack(&reply, len);
+    data = hth_join_reply_pack(&reply, len);
+    if (reply.count > 0 && s.has_line &&
+        hth_avg_group_new(foe->env->crypto, &foe->env->self, &s.line, SCHEMA, data, *len, &reply,
+                          &group) == HTH_OK) {
+        s.group = group->id;
+        s.has_group = true;
+        hth_free(group);
+    }
+    return data;
 }
 
 static void answer_match(struct peer *foe, struct hth_rpc_request *req)
