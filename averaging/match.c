@@ -141,12 +141,11 @@ static enum hth_avg_reason take(struct hth_match *m, const uint8_t *data, size_t
     struct look *l = m->look;
     struct hth_join_reply reply;
     struct hth_avg_group *group = NULL;
-    enum hth_err err = hth_join_reply_open(data, len, &reply);
+    enum hth_err err = hth_join_reply_read(data, len, &reply);
 
     if (err == HTH_OK && reply.reason == HTH_AVG_OK)
         err = hth_avg_group_new(m->env->crypto, &m->env->self, &l->opts.line,
                                 hth_roster_self(m->roster)->schema, data, len, &reply, &group);
-    hth_free(reply.members);
     if (err != HTH_OK)
         return HTH_AVG_MALFORMED;
     if (group != NULL && !is_as_we_said(l, group)) {
@@ -225,8 +224,7 @@ static void join(struct hth_match *m, const struct hth_rpc_target *host)
     const struct hth_join_msg join = {.line = l->opts.line,
                                       .schema = hth_roster_self(m->roster)->schema,
                                       .self = l->self,
-                                      .left_ms = (uint32_t)(left_us / HTH_US_PER_MS),
-                                      .version = HTH_MATCH_VERSION};
+                                      .left_ms = (uint32_t)(left_us / HTH_US_PER_MS)};
     struct hth_rpc_call_opts call = {.method = HTH_MATCH_METHOD_JOIN,
                                      .timeout_us = HTH_AVG_WINDOW_MAX_US};
     uint8_t bytes[HTH_JOIN_BYTES_MAX];
@@ -240,7 +238,7 @@ static void join(struct hth_match *m, const struct hth_rpc_target *host)
     }
     m->stats.joins_out++;
     call.body.payload = bytes;
-    call.body.payload_len = hth_join_msg_pack(&join, bytes);
+    call.body.payload_len = hth_join_write(&join, bytes);
     if (hth_rpc_call(m->rpc, host, &call, on_answer, m, &l->call) != HTH_OK) {
         l->call = NULL;
         pass(m, HTH_AVG_NO_HOST);
@@ -413,11 +411,9 @@ static void send(struct hth_match *m, struct hth_rpc_request *req, const uint8_t
 
 static void refuse(struct hth_match *m, struct hth_rpc_request *req, enum hth_avg_reason reason)
 {
-    size_t len;
-    uint8_t *bytes = hth_join_reply_pack(&(struct hth_join_reply){.reason = reason}, &len);
+    uint8_t bytes[HTH_JOIN_REPLY_BYTES_MAX];
 
-    send(m, req, bytes, len);
-    hth_free(bytes);
+    send(m, req, bytes, hth_join_reply_write(&(struct hth_join_reply){.reason = reason}, bytes));
 }
 
 /* It is not of the table any more: what it asked is to be answered. */
@@ -432,20 +428,20 @@ static struct hth_rpc_request *release(struct joiner *j)
     return req;
 }
 
-static enum hth_avg_reason judge(struct hth_match *m, const struct hth_join_msg *join,
+static enum hth_avg_reason judge(struct hth_match *m, const struct hth_peer_id *id,
                                  enum hth_err err)
 {
     char text[HTH_PEER_SHORT_LEN];
 
-    if (err != HTH_OK)
-        return err == HTH_E_MALFORMED ? HTH_AVG_MALFORMED : HTH_AVG_RANGE;
-    if (join->version == HTH_MATCH_VERSION)
+    if (err == HTH_OK)
         return m->count < HTH_AVG_LOOKERS_MAX ? HTH_AVG_OK : HTH_AVG_FULL;
+    if (err != HTH_E_VERSION)
+        return err == HTH_E_RANGE ? HTH_AVG_RANGE : HTH_AVG_MALFORMED;
     if (!m->version_said) /* once: it would be said in each of its lines */
         HTH_LOG(m->env, HTH_WARN, HTH_SUB_AVG,
                 "%s has a program that averages otherwise: it and this one never average; update "
                 "all trainers and helpers of the run",
-                hth_peer_id_short(&join->self.id, text));
+                hth_peer_id_short(id, text));
     m->version_said = true;
     return HTH_AVG_OTHER_VERSION;
 }
@@ -458,7 +454,7 @@ static void on_join(void *arg, struct hth_rpc_request *req)
     struct joiner *j = find(m, hth_rpc_peer(req));
     size_t len;
     const uint8_t *payload = hth_rpc_payload(req, &len);
-    enum hth_err err = hth_join_msg_open(payload, len, &join);
+    enum hth_err err = hth_join_read(payload, len, &join);
     enum hth_avg_reason reason;
 
     if (len == 0) { /* it only wants a connection */
@@ -468,7 +464,7 @@ static void on_join(void *arg, struct hth_rpc_request *req)
     if (j != NULL && j->req != NULL)
         drop(j);
     join.self.id = *hth_rpc_peer(req);
-    reason = judge(m, &join, err);
+    reason = judge(m, &join.self.id, err);
     if (reason != HTH_AVG_OK)
         refuse(m, req, reason);
     else
@@ -504,14 +500,12 @@ static int by_place(const void *a, const void *b)
  * anybody who brings values, nor have most of the shares. */
 static void begin(struct hth_match *m, struct census *c)
 {
-    struct hth_avg_member members[HTH_AVG_MEMBERS_MAX];
     uint32_t most = HTH_MIN(c->contributors, HTH_AVG_MEMBERS_MAX / 2u), in = 0;
     uint32_t room[2] = {most, most}; /* for those who only reduce, and for the others */
     struct hth_join_reply list = {.reason = HTH_AVG_OK,
-                                  .members = members,
-                                  .match_us = hth_now_us(m->env) - c->last_us};
+                                  .match_us = (uint32_t)(hth_now_us(m->env) - c->last_us)};
+    uint8_t bytes[HTH_JOIN_REPLY_BYTES_MAX];
     size_t len;
-    uint8_t *bytes;
 
     qsort(c->in, c->count, sizeof(c->in[0]), by_place);
     for (uint32_t i = 0; i < c->count; i++) {
@@ -522,13 +516,12 @@ static void begin(struct hth_match *m, struct census *c)
             continue;
         }
         (*left)--;
-        members[list.count++] = c->in[i]->self;
+        list.member[list.count++] = c->in[i]->self;
         c->in[in++] = c->in[i];
     }
-    bytes = hth_join_reply_pack(&list, &len);
+    len = hth_join_reply_write(&list, bytes);
     for (uint32_t i = 0; i < in; i++)
         send(m, release(c->in[i]), bytes, len);
-    hth_free(bytes);
     m->stats.led++;
 }
 
@@ -561,8 +554,9 @@ static bool is_awaited(const struct hth_match *m, const struct census *c)
     bool all, awaited;
 
     (void)hth_roster_population(m->roster, &all);
-    if (!all)
-        return c->contributors < line->shape.size[hth_avg_axis(&line->shape, line->round)];
+    if (!all) /* and one more may be about to come */
+        return c->contributors < line->shape.size[hth_avg_axis(&line->shape, line->round)] ||
+               hth_now_us(m->env) < c->last_us + BEAT_US;
     awaited = (self->flags & HTH_ROSTER_BOOTSTRAPPING) == 0 && is_due(m, c, self) &&
               !is_here(c, &m->env->self);
     for (uint32_t i = 0; (p = hth_roster_at(m->roster, i)) != NULL; i++) {

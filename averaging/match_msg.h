@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * match_msg.h: members and groups; and between match.proto's bytes and checked structs.
+ * match_msg.h: members and groups, and the bytes of a JOIN and its answer.
  *
  * What these functions let through is bounded and in range: enums are known, counts are below the
  * limits, numbers are finite, shapes and cells make sense. Pure functions, any thread.
@@ -46,38 +46,36 @@ struct hth_avg_group {
     struct hth_avg_member member[]; /* by their marks (grid.h) under the group's id */
 };
 
-/* Raise it when members are to read each other's bytes, here or in reduce.proto, in another way:
- * programs of two versions form no group (OTHER_VERSION). */
+/* The first byte of a JOIN. Raise it when members are to read each other's bytes, here or in
+ * reduce.proto, in another way: programs of two versions form no group (OTHER_VERSION). */
 #define HTH_MATCH_VERSION 6
 
-/* A JOIN's bytes: a line of HTH_AVG_DIMS_MAX axes, all at its longest. */
-#define HTH_JOIN_BYTES_MAX 512
+#define HTH_JOIN_BYTES_MAX       256
+#define HTH_JOIN_REPLY_BYTES_MAX (9 + 76 * HTH_AVG_MEMBERS_MAX)
 
+/* Method 64, JOIN, to the host of the line. */
 struct hth_join_msg {
     struct hth_avg_line line;
     uint64_t schema;
-    struct hth_avg_member self; /* its id is zero */
-    uint32_t left_ms;
-    uint32_t version;
+    uint32_t left_ms;           /* of its window */
+    struct hth_avg_member self; /* without id: the connection says who it is */
 };
 
-/* Returns the number of bytes. */
-size_t hth_join_msg_pack(const struct hth_join_msg *join, uint8_t out[HTH_JOIN_BYTES_MAX]);
-/* Errors: E_MALFORMED, E_RANGE (a number), E_TOO_LARGE (axes). */
-enum hth_err hth_join_msg_open(const uint8_t *data, size_t len, struct hth_join_msg *out) HTH_MUST;
-
+/* Its answer, when the group begins, or with why there is none. */
 struct hth_join_reply {
     enum hth_avg_reason reason;
-    struct hth_avg_member *members; /* of OK; borrowed by pack */
+    uint32_t match_us; /* of OK: since the last of them had come */
     uint32_t count;
-    int64_t match_us;
+    struct hth_avg_member member[HTH_AVG_MEMBERS_MAX]; /* of OK: everybody in the group */
 };
 
-/* Free it with hth_free. */
-uint8_t *hth_join_reply_pack(const struct hth_join_reply *reply, size_t *len) HTH_MUST;
-/* Free `members` with hth_free, with HTH_OK or not. An unknown reason is kept as it is. Errors:
- * E_MALFORMED, E_RANGE, E_TOO_LARGE (members beyond HTH_AVG_MEMBERS_MAX). */
-enum hth_err hth_join_reply_open(const uint8_t *data, size_t len,
+/* `out` has HTH_JOIN_BYTES_MAX and HTH_JOIN_REPLY_BYTES_MAX; they return the number of bytes. An
+ * unknown reason is kept as it is. Errors: E_MALFORMED, E_RANGE (a number), E_TOO_LARGE (axes, or
+ * members beyond HTH_AVG_MEMBERS_MAX), E_TRUNCATED, E_VERSION. */
+size_t hth_join_write(const struct hth_join_msg *m, uint8_t *out);
+enum hth_err hth_join_read(const uint8_t *data, size_t len, struct hth_join_msg *out) HTH_MUST;
+size_t hth_join_reply_write(const struct hth_join_reply *m, uint8_t *out);
+enum hth_err hth_join_reply_read(const uint8_t *data, size_t len,
                                  struct hth_join_reply *out) HTH_MUST;
 
 /* Of an answer with OK, its members in the group's order. The id is derived from line, schema and the

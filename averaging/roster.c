@@ -279,11 +279,13 @@ static void find_place(struct hth_roster *r)
 static enum hth_err fill(void *arg, struct hth_writer *w)
 {
     struct hth_roster *r = arg;
+    uint8_t bytes[HTH_ROSTER_NOTE_BYTES_MAX];
 
     r->said = r->self;
     r->said_us = hth_now_us(r->env);
     r->stats.puts++;
-    return hth_roster_note_write(&r->self, w);
+    hth_write_bytes(w, bytes, hth_roster_note_write(&r->self, bytes));
+    return w->err;
 }
 
 /* The note has changed in a way that others should know soon; `now` what is said but once in a

@@ -47,7 +47,7 @@
 #define HTH_COLLAB_PROOF_H
 
 #include "collab/chain.h"
-#include "collab/wire.h"
+#include "core/wire.h"
 
 #define HTH_SIGNED_BYTES (8 + 32 + 32 + 8 + 8 + 1 + 4 + 4)
 /* On the wire: key 32, life u64, made u8, signature 64. */

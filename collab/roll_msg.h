@@ -37,7 +37,7 @@
 
 #include "collab/proof.h"
 #include "collab/quota.h"
-#include "collab/wire.h"
+#include "core/wire.h"
 #include "core/ident.h"
 
 /* The protocol of this program. READY names the range that its sender speaks, its own and the one
@@ -133,9 +133,7 @@ struct hth_links_msg {
 
 bool hth_roll_is_among(const struct hth_roll_peer *peers, uint32_t count,
                        const struct hth_peer_id *id);
-/* Parts of messages. An address without a port, or half an address, is E_MALFORMED. Places are a
- * u16 count, and of each peer: id 32, address. */
-void hth_wire_addr(struct hth_wire *io, struct hth_addr *addr);
+/* Places are a u16 count, and of each peer: id 32, address. */
 void hth_wire_places(struct hth_wire *io, struct hth_roll_peer *peer, uint32_t *count,
                      uint32_t max);
 

@@ -346,16 +346,17 @@ static void members(struct hth_avg_member *out, uint32_t count)
 }
 
 static enum hth_err group_of(const struct hth_avg_line *line, uint64_t schema,
-                             struct hth_avg_member *m, uint32_t count, struct hth_avg_group **out)
+                             const struct hth_avg_member *m, uint32_t count,
+                             struct hth_avg_group **out)
 {
-    const struct hth_join_reply list = {.reason = HTH_AVG_OK, .members = m, .count = count};
-    size_t len;
-    uint8_t *data = hth_join_reply_pack(&list, &len);
-    enum hth_err err = hth_avg_group_new(hth_crypto_openssl(), &m[count - 1].id, line, schema, data,
-                                         len, &list, out);
+    static struct hth_join_reply list;
+    uint8_t data[HTH_JOIN_REPLY_BYTES_MAX];
 
-    hth_free(data);
-    return err;
+    list.reason = HTH_AVG_OK;
+    list.count = count;
+    memcpy(list.member, m, count * sizeof(*m));
+    return hth_avg_group_new(hth_crypto_openssl(), &m[count - 1].id, line, schema, data,
+                             hth_join_reply_write(&list, data), &list, out);
 }
 
 /* The round's own axis does not count. */

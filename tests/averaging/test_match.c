@@ -185,9 +185,8 @@ static void on_raw(void *arg, const struct hth_rpc_result *r)
     raw.answers++;
     if (r->payload_len == 0)
         return;
-    assert_ok(hth_join_reply_open(r->payload, r->payload_len, &reply));
+    assert_ok(hth_join_reply_read(r->payload, r->payload_len, &reply));
     raw.reason = reply.reason;
-    hth_free(reply.members);
 }
 
 static void send_raw(const struct pit_peer *from, const struct pit_peer *to, const void *data,
@@ -205,9 +204,7 @@ static void send_raw(const struct pit_peer *from, const struct pit_peer *to, con
 
 static struct hth_join_msg join_of(const struct pit_peer *q)
 {
-    struct hth_join_msg join = {.schema = q->pit->roster.schema,
-                                .left_ms = 1000,
-                                .version = HTH_MATCH_VERSION};
+    struct hth_join_msg join = {.schema = q->pit->roster.schema, .left_ms = 1000};
 
     join.line = (struct hth_avg_line){
         .run = hth_network_tag(q->env->crypto, "run"), .shape = q->pit->shape, .cell = q->cell};
@@ -220,7 +217,7 @@ static void ask(const struct pit_peer *from, const struct pit_peer *to,
 {
     uint8_t bytes[HTH_JOIN_BYTES_MAX];
 
-    send_raw(from, to, bytes, hth_join_msg_pack(join, bytes));
+    send_raw(from, to, bytes, hth_join_write(join, bytes));
 }
 
 /* The peers in the order in which they are hosts of their line. */
@@ -250,6 +247,7 @@ static void refusals_have_names(void **state)
     uint8_t bytes[HTH_JOIN_BYTES_MAX + 1] = {0};
     const struct pit_peer *from, *to;
     struct hth_join_msg j;
+    size_t size;
     struct pit p;
 
     (void)state;
@@ -260,17 +258,20 @@ static void refusals_have_names(void **state)
     send_raw(from, to, "", 0);
     assert_int_equal(raw.answers, 1);
     j = join_of(from);
-    j.version++;
-    ask(from, to, &j);
+    size = hth_join_write(&j, bytes);
+    bytes[0]++;
+    send_raw(from, to, bytes, size);
     assert_int_equal(raw.reason, HTH_AVG_OTHER_VERSION);
     j = join_of(from);
     j.self.mode++;
     ask(from, to, &j);
     assert_int_equal(raw.reason, HTH_AVG_RANGE);
-    send_raw(from, to, "\xff", 1);
+    bytes[0]--;
+    send_raw(from, to, bytes, 1);
     assert_int_equal(raw.reason, HTH_AVG_MALFORMED);
-    send_raw(from, to, bytes, sizeof(bytes)); /* longer than any JOIN */
-    assert_int_equal(raw.reason, HTH_AVG_RANGE);
+    send_raw(from, to, bytes, size + 1);
+    assert_int_equal(raw.answers, 1);
+    assert_int_equal(raw.reason, HTH_AVG_MALFORMED);
     j = join_of(from);
     ask(from, to, &j);
     assert_int_equal(raw.answers, 0);
@@ -289,30 +290,29 @@ static void refusals_have_names(void **state)
 static struct liar {
     enum { MUTE, REFUSES, MISQUOTES, FLOODS } how;
     enum { NOTHING, WEIGHT, BANDWIDTH, NONCE, LIES } about; /* the first that joins */
-    struct hth_avg_member member[12];
+    struct hth_join_reply list;
     struct hth_rpc_request *req[2];
-    uint32_t count; /* who have joined */
 } liar;
 
 /* Answers both with a list of them, the liar and eight helpers. */
 static void begin_lying(const struct pit_peer *self)
 {
-    struct hth_join_reply reply = {.members = liar.member, .count = liar.count + 1};
+    struct hth_avg_member *m = liar.list.member;
+    uint8_t bytes[HTH_JOIN_REPLY_BYTES_MAX];
+    struct hth_rpc_body body = {.payload = bytes};
 
+    m[2] = join_of(self).self;
+    m[2].id = self->env->self;
+    liar.list.count = 3;
     for (uint32_t i = 0; liar.how == FLOODS && i < 8; i++)
-        liar.member[reply.count++] = (struct hth_avg_member){
+        m[liar.list.count++] = (struct hth_avg_member){
             .id = {{(uint8_t)(i + 1)}}, .addr = self->addr, .mode = HTH_AVG_HELPER};
-    liar.member[0].weight += liar.about == WEIGHT;
-    liar.member[0].bandwidth += liar.about == BANDWIDTH;
-    liar.member[0].nonce += liar.about == NONCE;
-    for (uint32_t i = 0; i < liar.count; i++) {
-        struct hth_rpc_body body = {.payload = NULL};
-        uint8_t *bytes = hth_join_reply_pack(&reply, &body.payload_len);
-
-        body.payload = bytes;
+    m[0].weight += liar.about == WEIGHT;
+    m[0].bandwidth += liar.about == BANDWIDTH;
+    m[0].nonce += liar.about == NONCE;
+    body.payload_len = hth_join_reply_write(&liar.list, bytes);
+    for (uint32_t i = 0; i < 2; i++)
         hth_rpc_reply(liar.req[i], &body);
-        hth_free(bytes);
-    }
 }
 
 static void on_join_lying(void *arg, struct hth_rpc_request *req)
@@ -322,7 +322,7 @@ static void on_join_lying(void *arg, struct hth_rpc_request *req)
     size_t len;
     const uint8_t *payload = hth_rpc_payload(req, &len);
 
-    if (liar.how == MUTE || liar.count == 2) {
+    if (liar.how == MUTE || liar.list.count > 1) {
         hth_rpc_ignore(req);
         return;
     }
@@ -330,13 +330,11 @@ static void on_join_lying(void *arg, struct hth_rpc_request *req)
         hth_rpc_reply(req, NULL); /* which has no members */
         return;
     }
-    assert_ok(hth_join_msg_open(payload, len, &join));
+    assert_ok(hth_join_read(payload, len, &join));
     join.self.id = *hth_rpc_peer(req);
-    liar.member[liar.count] = join.self;
-    liar.req[liar.count++] = req;
-    liar.member[2] = join_of(self).self;
-    liar.member[2].id = self->env->self;
-    if (liar.count == 2)
+    liar.list.member[liar.list.count] = join.self;
+    liar.req[liar.list.count++] = req;
+    if (liar.list.count == 2)
         begin_lying(self);
 }
 
@@ -391,7 +389,7 @@ static void misquoted_members_take_no_part(void **state)
         lie(&p, &(struct liar){.how = MISQUOTES, .about = about}, o);
         offer_beside(&p, o);
         for (uint32_t i = 1; i < 3; i++)
-            if (hth_peer_id_eq(&o[i]->env->self, &liar.member[0].id))
+            if (hth_peer_id_eq(&o[i]->env->self, &liar.list.member[0].id))
                 assert_true((o[i]->result.err == HTH_OK) == (about == NOTHING));
         hth_rpc_serve(o[0]->rpc, HTH_MATCH_METHOD_JOIN, NULL, NULL);
         pit_stop(&p);

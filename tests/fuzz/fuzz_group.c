@@ -193,35 +193,25 @@ static struct hth_blob *make_segments(struct hth_segment seg[4], uint32_t *count
 /* ---- answers --------------------------------------------------------------------------------- */
 
 /* A refusal, or a group, which the foes know then as its members do. */
-static uint8_t *make_word(struct peer *foe, size_t *len)
+static void answer_match(struct peer *foe, struct hth_rpc_request *req)
 {
-    struct hth_avg_member members[2 * PEERS];
-    struct hth_join_reply reply = {.reason = take8() & 63, .members = members};
+    struct hth_join_reply reply = {.reason = take8() & 63};
+    uint8_t data[HTH_JOIN_REPLY_BYTES_MAX];
+    struct hth_rpc_body body = {.payload = data};
     struct hth_avg_group *group;
-    uint8_t *data;
 
     if (reply.reason == HTH_AVG_OK)
-        reply.count = make_list(members);
-    reply.match_us = (int64_t)take8() * 1000;
-    data = hth_join_reply_pack(&reply, len);
+        reply.count = make_list(reply.member);
+    reply.match_us = take8() * 1000;
+    body.payload_len = hth_join_reply_write(&reply, data);
     if (reply.count > 0 && s.has_line &&
-        hth_avg_group_new(foe->env->crypto, &foe->env->self, &s.line, SCHEMA, data, *len, &reply,
-                          &group) == HTH_OK) {
+        hth_avg_group_new(foe->env->crypto, &foe->env->self, &s.line, SCHEMA, data,
+                          body.payload_len, &reply, &group) == HTH_OK) {
         s.group = group->id;
         s.has_group = true;
         hth_free(group);
     }
-    return data;
-}
-
-static void answer_match(struct peer *foe, struct hth_rpc_request *req)
-{
-    struct hth_rpc_body body = {.payload = NULL};
-    uint8_t *bytes = make_word(foe, &body.payload_len);
-
-    body.payload = bytes;
     hth_rpc_reply(req, &body);
-    hth_free(bytes);
 }
 
 static void answer_part(struct hth_rpc_request *req)
@@ -308,7 +298,7 @@ static void learn(struct hth_rpc_request *req)
     case HTH_MATCH_METHOD_JOIN:
         if (len == 0) /* only for a connection */
             return;
-        HTH_ASSERT(from < HONEST && hth_join_msg_open(payload, len, &join) == HTH_OK);
+        HTH_ASSERT(from < HONEST && hth_join_read(payload, len, &join) == HTH_OK);
         learn_line(&join.line);
         s.joined[from] = join.self;
         s.has_joined[from] = true;
@@ -375,9 +365,8 @@ static void say_join(struct peer *foe)
     s.joined[i] = join.self;
     s.has_joined[i] = true;
     join.left_ms = (how >> 2) * 40;
-    join.version = HTH_MATCH_VERSION;
     call(foe, HTH_MATCH_METHOD_JOIN,
-         &(struct hth_rpc_body){bytes, hth_join_msg_pack(&join, bytes), NULL, 0});
+         &(struct hth_rpc_body){bytes, hth_join_write(&join, bytes), NULL, 0});
 }
 
 static void say_part(struct peer *foe)

@@ -46,8 +46,10 @@ static uint64_t target = 128; /* samples of a step */
 static enum hth_err fill(void *arg, struct hth_writer *w)
 {
     const struct writer *n = arg;
+    uint8_t bytes[HTH_ROSTER_NOTE_BYTES_MAX];
 
-    return hth_roster_note_write(&n->text, w);
+    hth_write_bytes(w, bytes, hth_roster_note_write(&n->text, bytes));
+    return w->err;
 }
 
 /* As the first trainer that it sees, but for the lie; that it is there is one, too. */
