@@ -40,8 +40,6 @@ struct look {
     struct hth_peer_id passed[HTH_AVG_MEMBERS_MAX]; /* hosts of no use */
     uint32_t passed_count;
     enum hth_avg_reason refusal; /* the last */
-    bool done;
-    struct hth_look_result result;
 };
 
 struct hth_match {
@@ -115,15 +113,20 @@ static uint64_t place_of(const struct hth_peer_id *id, uint64_t key)
 
 /* ---- the look -------------------------------------------------------------------------------- */
 
-static void end_look(struct hth_match *m, enum hth_avg_reason reason, struct hth_avg_group *group)
+static void end_look(struct hth_match *m, enum hth_avg_reason reason, struct hth_avg_group *group,
+                     int64_t match_us)
 {
     struct look *l = m->look;
+    const struct hth_look_result result = {
+        reason, group, hth_now_us(m->env) - l->made_us, match_us};
+    hth_look_done_fn *done = l->opts.done;
+    void *arg = l->opts.arg;
 
-    l->done = true;
-    l->result.reason = reason;
-    l->result.group = group;
-    l->result.wait_us = hth_now_us(m->env) - l->made_us;
-    hth_match_nudge(m);
+    HTH_LOG(m->env, HTH_DEBUG, HTH_SUB_AVG, "look in round %llu ends: %s, %u members, %lld us",
+            (unsigned long long)l->opts.line.round, hth_avg_reason_name(reason),
+            group != NULL ? group->count : 0, (long long)result.wait_us);
+    hth_match_stop(m);
+    done(arg, &result);
 }
 
 /* We are in it, with what we said of ourselves. */
@@ -155,8 +158,7 @@ static enum hth_avg_reason take(struct hth_match *m, const uint8_t *data, size_t
     if (group == NULL && reply.reason != HTH_AVG_FULL && reply.reason != HTH_AVG_ALONE &&
         reply.reason != HTH_AVG_TOO_FEW)
         return reply.reason;
-    l->result.match_us = reply.match_us;
-    end_look(m, reply.reason, group);
+    end_look(m, reply.reason, group, reply.match_us);
     return HTH_AVG_OK;
 }
 
@@ -198,7 +200,7 @@ static void pass(struct hth_match *m, enum hth_avg_reason reason)
 
 static void hear(struct hth_match *m, const uint8_t *data, size_t len)
 {
-    enum hth_avg_reason reason = m->look->done ? HTH_AVG_OK : take(m, data, len);
+    enum hth_avg_reason reason = take(m, data, len);
 
     if (reason != HTH_AVG_OK)
         pass(m, reason);
@@ -259,30 +261,24 @@ static void on_greeted(void *arg, const struct hth_rpc_result *r)
     (void)r;
 }
 
-/* Makes a connection that the group will need before its line is full of values. */
-static void greet(struct hth_match *m, const struct hth_roster_peer *p)
-{
-    const struct hth_rpc_target target = {p->id, p->note.addr};
-    const struct hth_rpc_call_opts call = {.method = HTH_MATCH_METHOD_JOIN,
-                                           .timeout_us = GREET_US};
-    struct hth_rpc_peer_info info;
-
-    (void)!hth_rpc_peer_info(m->rpc, &p->id, &info);
-    if (!info.connected && !info.dialing && info.waiting == 0)
-        (void)!hth_rpc_call(m->rpc, &target, &call, on_greeted, NULL, NULL);
-}
-
-/* Those of our line are dialled, and known to be lost, all at once. */
+/* Those of our line are dialled, before it is full of values, and known to be lost all at once. */
 static void greet_line(struct hth_match *m)
 {
     const struct look *l = m->look;
+    const struct hth_rpc_call_opts call = {.method = HTH_MATCH_METHOD_JOIN,
+                                           .timeout_us = GREET_US};
     const struct hth_roster_peer *p;
+    struct hth_rpc_peer_info info;
 
     for (uint32_t i = 0; (p = hth_roster_at(m->roster, i)) != NULL; i++) {
-        if (!hth_roster_meets(m->roster, p) || p->note.addr.family == 0 ||
+        const struct hth_rpc_target target = {p->id, p->note.addr};
+
+        if (!hth_roster_meets(m->roster, p) || target.addr.family == 0 ||
             !hth_match_in_line(&p->note, &l->opts.line))
             continue;
-        greet(m, p);
+        (void)!hth_rpc_peer_info(m->rpc, &p->id, &info);
+        if (!info.connected && !info.dialing && info.waiting == 0)
+            (void)!hth_rpc_call(m->rpc, &target, &call, on_greeted, NULL, NULL);
         if (is_silent(m, &p->id, l->made_us))
             hth_roster_lost(m->roster, &p->id);
     }
@@ -321,7 +317,7 @@ static void look_turn(struct hth_match *m)
     if (hth_now_us(m->env) >= l->end_us + silence_us(m, &l->host, &info)) {
         if (l->call != NULL)
             pass(m, HTH_AVG_LEFT_OUT);
-        end_look(m, l->refusal != HTH_AVG_OK ? l->refusal : HTH_AVG_ALONE, NULL);
+        end_look(m, l->refusal != HTH_AVG_OK ? l->refusal : HTH_AVG_ALONE, NULL, 0);
         return;
     }
     if (l->call != NULL && is_silent(m, &l->host, l->asked_us))
@@ -333,21 +329,6 @@ static void look_turn(struct hth_match *m)
     leave(m);
     if (!hth_peer_id_is_zero(&host.peer))
         join(m, &host);
-}
-
-static void finish(struct hth_match *m)
-{
-    struct look *l = m->look;
-    struct hth_look_result result = l->result;
-    hth_look_done_fn *done = l->opts.done;
-    void *arg = l->opts.arg;
-
-    HTH_LOG(m->env, HTH_DEBUG, HTH_SUB_AVG, "look in round %llu ends: %s, %u members, %lld us",
-            (unsigned long long)l->opts.line.round, hth_avg_reason_name(result.reason),
-            result.group != NULL ? result.group->count : 0, (long long)result.wait_us);
-    l->result.group = NULL;
-    hth_match_stop(m);
-    done(arg, &result);
 }
 
 /* ---- the table ------------------------------------------------------------------------------- */
@@ -636,13 +617,11 @@ static void on_turn(void *arg)
 
     hth_rpc_observe_late(m->rpc, m->turn_us);
     m->turn_us = INT64_MAX;
-    if (m->look != NULL && !m->look->done)
+    if (m->look != NULL)
         look_turn(m);
     table_turn(m);
     if (hth_now_us(m->env) >= m->ping_us)
         m->ping_us = hth_now_us(m->env) + BEAT_US;
-    if (m->look != NULL && m->look->done)
-        finish(m);
     if (m->turn_us == INT64_MAX && (m->look != NULL || m->count > 0))
         turn_in(m, BEAT_US);
 }
@@ -674,7 +653,6 @@ void hth_match_stop(struct hth_match *m)
     if (m->look == NULL)
         return;
     leave(m);
-    hth_free(m->look->result.group);
     hth_free(m->look);
     m->look = NULL;
 }
