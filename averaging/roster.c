@@ -16,8 +16,6 @@
 #include "dht/uid.h"
 
 #define LIFE_US     (20 * HTH_US_PER_S)   /* of a note */
-#define SLOT_BITS   8                     /* peers with rarer marks speak at once, ... */
-#define SLOT_US     (100 * HTH_US_PER_MS) /* ... others so much later for each bit */
 #define LOWER_US    (3 * HTH_US_PER_S) /* a level lasts, until those of a lower one have spoken */
 #define DOUBT_US    (60 * HTH_US_PER_S)
 #define RATE_STEP   0.25                /* a speed that others should hear of */
@@ -38,15 +36,14 @@ struct hth_roster {
     uint32_t seen[65], parts[65]; /* notes, and those that take part, by zeros of the mark */
     /* this peer */
     struct hth_roster_note self;
-    struct hth_publisher *note; /* NULL before its slot, or when it never spoke */
+    struct hth_publisher *note; /* NULL: it never spoke */
     bool speaking;              /* the note is up */
     bool leaving;
     struct hth_roster_note said; /* as last published */
     int64_t said_us;             /* when */
     /* sampling */
     uint32_t level; /* decides who posts */
-    int64_t slot_us, lower_us;
-    int64_t settle_us; /* until then those of a lower level have not all spoken */
+    int64_t lower_us; /* when it falls; 0: it does not */
     bool ranked;       /* the cell is by rank, all being known */
     int64_t review_us; /* when this peer proposes a shape; 0: there is one that suits */
     /* refusals */
@@ -113,12 +110,11 @@ static uint32_t count_from(const uint32_t *by_zeros, uint32_t level)
 uint32_t hth_roster_population(const struct hth_roster *r, bool *exact)
 {
     bool self = !r->opts.silent && !r->leaving && takes_part(r, &r->self);
-    uint32_t level = r->level + (hth_now_us(r->env) < r->settle_us);
-    uint32_t n = count_from(r->parts, level) + (self && zeros(&r->env->self) >= level);
+    uint32_t n = count_from(r->parts, r->level) + (self && zeros(&r->env->self) >= r->level);
 
     if (exact != NULL)
-        *exact = level == 0;
-    return HTH_MAX(n << level, (uint32_t)self);
+        *exact = r->level == 0;
+    return HTH_MAX(n << r->level, (uint32_t)self);
 }
 
 static void count(struct hth_roster *r)
@@ -151,7 +147,7 @@ static void adjust_level(struct hth_roster *r)
         r->lower_us = now_us + LOWER_US;
     if (r->lower_us != 0 && is_over(r, r->lower_us)) {
         r->level--;
-        r->lower_us = r->settle_us = now_us + LOWER_US;
+        r->lower_us = now_us + LOWER_US;
         turn_at(r, r->lower_us);
     }
     r->stats.level = r->level;
@@ -355,7 +351,7 @@ static void on_turn(void *arg)
     }
     count(r);
     adjust_level(r);
-    if (!r->opts.silent && is_over(r, r->slot_us))
+    if (!r->opts.silent)
         speak(r, zeros(&r->env->self) >= r->level);
     place(r);
     changed = r->changed;
@@ -602,11 +598,8 @@ static enum hth_err check_opts(const struct hth_roster_opts *o)
 
 void hth_roster_speak(struct hth_roster *r)
 {
-    int64_t bits = HTH_MAX(SLOT_BITS - (int64_t)zeros(&r->env->self), 0);
-
     r->opts.silent = false;
-    r->slot_us = hth_now_us(r->env) + bits * SLOT_US;
-    turn_at(r, r->slot_us);
+    change(r);
 }
 
 static void begin(struct hth_roster *r)
