@@ -86,8 +86,7 @@ static bool is_silent(const struct hth_match *m, const struct hth_peer_id *id, i
 
     if (hth_now_us(m->env) >= m->ping_us)
         hth_rpc_nudge(m->rpc, id);
-    return info.retry_in_us > 0 ||
-           hth_now_us(m->env) - HTH_MAX(info.received_us, since_us) > us;
+    return info.retry_in_us > 0 || hth_now_us(m->env) - HTH_MAX(info.received_us, since_us) > us;
 }
 
 /* ---- the roster ------------------------------------------------------------------------------ */
@@ -117,8 +116,8 @@ static void end_look(struct hth_match *m, enum hth_avg_reason reason, struct hth
                      int64_t match_us)
 {
     struct look *l = m->look;
-    const struct hth_look_result result = {
-        reason, group, hth_now_us(m->env) - l->made_us, match_us};
+    const struct hth_look_result result = {reason, group, hth_now_us(m->env) - l->made_us,
+                                           match_us};
     hth_look_done_fn *done = l->opts.done;
     void *arg = l->opts.arg;
 
@@ -265,8 +264,7 @@ static void on_greeted(void *arg, const struct hth_rpc_result *r)
 static void greet_line(struct hth_match *m)
 {
     const struct look *l = m->look;
-    const struct hth_rpc_call_opts call = {.method = HTH_MATCH_METHOD_JOIN,
-                                           .timeout_us = GREET_US};
+    const struct hth_rpc_call_opts call = {.method = HTH_MATCH_METHOD_JOIN, .timeout_us = GREET_US};
     const struct hth_roster_peer *p;
     struct hth_rpc_peer_info info;
 
@@ -449,12 +447,12 @@ static void on_join(void *arg, struct hth_rpc_request *req)
     if (reason != HTH_AVG_OK)
         refuse(m, req, reason);
     else
-        add(m, &(struct joiner){.line = join.line,
-                                .key = key_of(&join.line, join.schema),
-                                .self = join.self,
-                                .req = req,
-                                .end_us = hth_now_us(m->env) +
-                                          (int64_t)join.left_ms * HTH_US_PER_MS});
+        add(m,
+            &(struct joiner){.line = join.line,
+                             .key = key_of(&join.line, join.schema),
+                             .self = join.self,
+                             .req = req,
+                             .end_us = hth_now_us(m->env) + (int64_t)join.left_ms * HTH_US_PER_MS});
 }
 
 /* ---- a line begins --------------------------------------------------------------------------- */
@@ -589,8 +587,7 @@ static void line_turn(struct hth_match *m, uint64_t key)
     }
     for (uint32_t i = 0; i < c.count; i++)
         if (now_us >= c.in[i]->end_us || (!awaited && now_us >= c.first_us + NOTE_US))
-            refuse(m, release(c.in[i]),
-                   c.contributors > 1 ? HTH_AVG_TOO_FEW : HTH_AVG_ALONE);
+            refuse(m, release(c.in[i]), c.contributors > 1 ? HTH_AVG_TOO_FEW : HTH_AVG_ALONE);
 }
 
 /* Each line once. */

@@ -48,7 +48,7 @@ struct hth_avg_group {
 
 /* The first byte of a JOIN. Raise it when members are to read each other's bytes, here or in
  * reduce.proto, in another way: programs of two versions form no group (OTHER_VERSION). */
-#define HTH_MATCH_VERSION 6
+#define HTH_MATCH_VERSION        6
 
 #define HTH_JOIN_BYTES_MAX       256
 #define HTH_JOIN_REPLY_BYTES_MAX (9 + 76 * HTH_AVG_MEMBERS_MAX)
@@ -78,8 +78,8 @@ size_t hth_join_reply_write(const struct hth_join_reply *m, uint8_t *out);
 enum hth_err hth_join_reply_read(const uint8_t *data, size_t len,
                                  struct hth_join_reply *out) HTH_MUST;
 
-/* Of an answer with OK, its members in the group's order. The id is derived from line, schema and the
- * answer's bytes; `self` is count when that peer is not in it. Free it with hth_free. Errors:
+/* Of an answer with OK, its members in the group's order. The id is derived from line, schema and
+ * the answer's bytes; `self` is count when that peer is not in it. Free it with hth_free. Errors:
  * E_RANGE (more that only reduce than average), E_DUPLICATE (a peer is named twice). */
 enum hth_err hth_avg_group_new(const struct hth_crypto *crypto, const struct hth_peer_id *self,
                                const struct hth_avg_line *line, uint64_t schema,

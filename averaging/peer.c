@@ -203,7 +203,8 @@ static uint32_t in_line(const struct moshpit *mp, uint32_t round, int32_t least,
     for (uint32_t i = 0; (p = hth_roster_at(mp->peer->roster, i)) != NULL; i++) {
         int32_t by = hth_match_ahead(p->note.round, round);
 
-        count += hth_roster_meets(mp->peer->roster, p) && hth_match_in_line(&p->note, &line) && by >= least && by <= most;
+        count += hth_roster_meets(mp->peer->roster, p) && hth_match_in_line(&p->note, &line) &&
+                 by >= least && by <= most;
     }
     return count;
 }
@@ -248,8 +249,8 @@ static enum hth_err look(struct moshpit *mp)
         return HTH_E_NOT_FOUND;
     mp->line = o.line = line_now(mp, present_round(mp));
     hth_roster_set_round(mp->peer->roster, mp->line.round);
-    mp->info = (struct hth_avg_round_info){
-        .number = mp->line.round, .axis = hth_avg_axis(&mp->line.shape, mp->line.round)};
+    mp->info = (struct hth_avg_round_info){.number = mp->line.round,
+                                           .axis = hth_avg_axis(&mp->line.shape, mp->line.round)};
     hth_match_look(mp->peer->match, &o);
     return HTH_OK;
 }

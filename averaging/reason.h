@@ -23,7 +23,7 @@
     X(32, NOBODY, "no other trainer takes part in this run")                                       \
     X(33, ALONE, "nobody else of the line came in time")                                           \
     X(34, TOO_FEW, "too few came in time")                                                         \
-    X(35, NO_HOST, "the host was lost, or silent")                                       \
+    X(35, NO_HOST, "the host was lost, or silent")                                                 \
     X(36, LEFT_OUT, "the group was begun without this peer")                                       \
     X(38, NO_PARTS, "none of the parts could be averaged")                                         \
     X(43, FAILED, "a local error; see the error's code")

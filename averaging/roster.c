@@ -15,8 +15,8 @@
 #include "dht/board.h"
 #include "dht/uid.h"
 
-#define LIFE_US     (20 * HTH_US_PER_S)   /* of a note */
-#define LOWER_US    (3 * HTH_US_PER_S) /* a level lasts, until those of a lower one have spoken */
+#define LIFE_US     (20 * HTH_US_PER_S) /* of a note */
+#define LOWER_US    (3 * HTH_US_PER_S)  /* a level lasts, until those of a lower one have spoken */
 #define DOUBT_US    (60 * HTH_US_PER_S)
 #define RATE_STEP   0.25                /* a speed that others should hear of */
 #define LEAVE_US    (1 * HTH_US_PER_S)  /* the DHT may be gone before us */
@@ -42,8 +42,8 @@ struct hth_roster {
     struct hth_roster_note said; /* as last published */
     int64_t said_us;             /* when */
     /* sampling */
-    uint32_t level; /* decides who posts */
-    int64_t lower_us; /* when it falls; 0: it does not */
+    uint32_t level;    /* decides who posts */
+    int64_t lower_us;  /* when it falls; 0: it does not */
     bool ranked;       /* the cell is by rank, all being known */
     int64_t review_us; /* when this peer proposes a shape; 0: there is one that suits */
     /* refusals */

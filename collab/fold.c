@@ -61,8 +61,8 @@ static void add_roll(const struct hth_chain *chain, const struct hth_chain_link 
         if (!(entry->marks & HTH_ROLL_IN))
             continue;
         if (in > 1 && link->kind != HTH_LINK_GENESIS)
-            fold->peer[fold->count++] = (struct hth_fold_peer){
-                *hth_chain_id(chain, entry->member), entry->samples, 1};
+            fold->peer[fold->count++] =
+                (struct hth_fold_peer){*hth_chain_id(chain, entry->member), entry->samples, 1};
         else
             fold->rest += entry->samples;
     }

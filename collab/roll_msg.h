@@ -44,7 +44,7 @@
  * before. A link names the one that is used on top of it, and a GO that of the link to be made: the
  * next one as soon as all voters and all of the list speak it, and never an older one. Protocol 2
  * differs from 1 in one thing: the name of a round that makes such a link covers the protocol. */
-#define HTH_ROLL_PROTOCOL 1
+#define HTH_ROLL_PROTOCOL     1
 
 #define HTH_ROLL_METHOD_READY 72
 #define HTH_ROLL_METHOD_CALL  73

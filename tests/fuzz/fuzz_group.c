@@ -3,9 +3,10 @@
  * fuzz_group.c: groups with Byzantine members.
  *
  * Two honest peers average as the program does, beside three foes that know the protocol: they
- * JOIN, are hosts of a line and reduce, but the input decides their messages, times and receivers. They use lines, nonces and group ids that they received, as nothing else would pass
- * the first check. All run in the simulated world. For every input each honest offer ends once and
- * in time, averages are finite, and no object is left at the end.
+ * JOIN, are hosts of a line and reduce, but the input decides their messages, times and receivers.
+ * They use lines, nonces and group ids that they received, as nothing else would pass the first
+ * check. All run in the simulated world. For every input each honest offer ends once and in time,
+ * averages are finite, and no object is left at the end.
  *
  *   input:  'g', how all begin, then orders: one byte for the kind and the pause after it, then its
  *           fields
