@@ -15,8 +15,10 @@
 #include "dht/board.h"
 #include "dht/uid.h"
 
-#define LIFE_US     (20 * HTH_US_PER_S) /* of a note */
-#define LOWER_US    (3 * HTH_US_PER_S)  /* a level lasts, until those of a lower one have spoken */
+#define LIFE_US     (20 * HTH_US_PER_S)   /* of a note */
+#define SLOT_BITS   8                     /* peers with rarer marks speak at once, ... */
+#define SLOT_US     (100 * HTH_US_PER_MS) /* ... others so much later for each bit */
+#define LOWER_US    (3 * HTH_US_PER_S) /* a level lasts, until those of a lower one have spoken */
 #define DOUBT_US    (60 * HTH_US_PER_S)
 #define RATE_STEP   0.25                /* a speed that others should hear of */
 #define LEAVE_US    (1 * HTH_US_PER_S)  /* the DHT may be gone before us */
@@ -33,17 +35,18 @@ struct hth_roster {
     struct hth_record_cache *cache;
     struct hth_roster_peer **peers; /* by id */
     uint32_t count, capacity;
-    uint32_t seen[65], parts[65]; /* notes, and those that take part, by zeros of the mark */
+    uint32_t parts; /* of them below the level, that take part */
     /* this peer */
     struct hth_roster_note self;
-    struct hth_publisher *note; /* NULL: it never spoke */
+    struct hth_publisher *note; /* NULL before its slot, or when it never spoke */
     bool speaking;              /* the note is up */
     bool leaving;
     struct hth_roster_note said; /* as last published */
     int64_t said_us;             /* when */
     /* sampling */
     uint32_t level;    /* decides who posts */
-    int64_t lower_us;  /* when it falls; 0: it does not */
+    int64_t slot_us;   /* before it this peer does not speak */
+    int64_t lower_us;  /* when the level falls; 0: it does not */
     bool ranked;       /* the cell is by rank, all being known */
     int64_t review_us; /* when this peer proposes a shape; 0: there is one that suits */
     /* refusals */
@@ -98,40 +101,24 @@ static uint32_t zeros(const struct hth_peer_id *id)
     return mark == 0 ? 64 : (uint32_t)__builtin_clzll(mark);
 }
 
-static uint32_t count_from(const uint32_t *by_zeros, uint32_t level)
+/* Of those below the level: of all, or of those that take part. */
+static uint32_t count(const struct hth_roster *r, uint32_t level, bool all)
 {
     uint32_t n = 0;
 
-    for (uint32_t z = level; z <= 64; z++)
-        n += by_zeros[z];
+    for (uint32_t i = 0; i < r->count; i++)
+        n += zeros(&r->peers[i]->id) >= level && (all || takes_part(r, &r->peers[i]->note));
     return n;
 }
 
 uint32_t hth_roster_population(const struct hth_roster *r, bool *exact)
 {
     bool self = !r->opts.silent && !r->leaving && takes_part(r, &r->self);
-    uint32_t n = count_from(r->parts, r->level) + (self && zeros(&r->env->self) >= r->level);
+    uint32_t n = r->parts + (self && zeros(&r->env->self) >= r->level);
 
     if (exact != NULL)
         *exact = r->level == 0;
     return HTH_MAX(n << r->level, (uint32_t)self);
-}
-
-static void count(struct hth_roster *r)
-{
-    int64_t now_us = hth_now_us(r->env);
-
-    memset(r->seen, 0, sizeof(r->seen));
-    memset(r->parts, 0, sizeof(r->parts));
-    for (uint32_t i = 0; i < r->count; i++) {
-        struct hth_roster_peer *p = r->peers[i];
-
-        r->seen[p->zeros]++;
-        r->parts[p->zeros] += takes_part(r, &p->note);
-        p->doubted = now_us < p->doubted_until_us;
-        if (p->doubted)
-            turn_at(r, p->doubted_until_us);
-    }
 }
 
 static void adjust_level(struct hth_roster *r)
@@ -139,9 +126,9 @@ static void adjust_level(struct hth_roster *r)
     uint32_t high = r->opts.silent ? HTH_AVG_ROSTER_WHOLE : HTH_AVG_ROSTER_HIGH;
     int64_t now_us = hth_now_us(r->env);
 
-    while (r->level < HTH_AVG_ROSTER_LEVEL_MAX && count_from(r->seen, r->level) > high)
+    while (r->level < HTH_AVG_ROSTER_LEVEL_MAX && count(r, r->level, true) > high)
         r->level++;
-    if (r->level == 0 || count_from(r->seen, r->level) >= high / HTH_AVG_ROSTER_LOW_PART)
+    if (r->level == 0 || count(r, r->level, true) >= high / HTH_AVG_ROSTER_LOW_PART)
         r->lower_us = 0;
     else if (r->lower_us == 0)
         r->lower_us = now_us + LOWER_US;
@@ -151,6 +138,7 @@ static void adjust_level(struct hth_roster *r)
         turn_at(r, r->lower_us);
     }
     r->stats.level = r->level;
+    r->parts = count(r, r->level, false);
 }
 
 /* ---- shape and cell -------------------------------------------------------------------------- */
@@ -175,14 +163,12 @@ static bool suits(const struct hth_roster *r, const struct hth_avg_shape *shape)
     return !hth_avg_shape_review(shape, population, r->opts.group_max, &next);
 }
 
-/* Of as many the one with the larger text, so that two never swap. */
+/* Of as many always the same one, so that two never swap. */
 static bool is_better(const struct tally *a, const struct tally *b)
 {
-    char x[HTH_AVG_SHAPE_TEXT_MAX], y[HTH_AVG_SHAPE_TEXT_MAX];
-
     if (a->holders != b->holders)
         return a->holders > b->holders;
-    return strcmp(hth_avg_shape_text(a->shape, x), hth_avg_shape_text(b->shape, y)) > 0;
+    return memcmp(a->shape, b->shape, sizeof(*a->shape)) > 0;
 }
 
 /* NULL: nobody holds one that suits. */
@@ -339,6 +325,13 @@ static void left(void *arg, enum hth_err err)
         done(r->left_arg);
 }
 
+static void end_doubts(struct hth_roster *r)
+{
+    for (uint32_t i = 0; i < r->count; i++)
+        if (r->peers[i]->doubted)
+            r->peers[i]->doubted = !is_over(r, r->peers[i]->doubted_until_us);
+}
+
 static void on_turn(void *arg)
 {
     struct hth_roster *r = arg;
@@ -349,9 +342,9 @@ static void on_turn(void *arg)
         left(r, HTH_OK);
         return;
     }
-    count(r);
+    end_doubts(r);
     adjust_level(r);
-    if (!r->opts.silent)
+    if (!r->opts.silent && is_over(r, r->slot_us))
         speak(r, zeros(&r->env->self) >= r->level);
     place(r);
     changed = r->changed;
@@ -384,7 +377,7 @@ void hth_roster_set_schema(struct hth_roster *r, uint64_t schema,
     if (r->opts.schema == schema)
         return;
     r->opts.schema = r->self.schema = schema;
-    count(r);
+    r->parts = count(r, r->level, false);
     say(r, false);
     change(r);
 }
@@ -465,7 +458,6 @@ static struct hth_roster_peer *insert(struct hth_roster *r, const struct hth_pee
     r->peers[at] = p;
     r->count++;
     p->id = *id;
-    p->zeros = zeros(id);
     return p;
 }
 
@@ -598,8 +590,11 @@ static enum hth_err check_opts(const struct hth_roster_opts *o)
 
 void hth_roster_speak(struct hth_roster *r)
 {
+    int64_t bits = HTH_MAX(SLOT_BITS - (int64_t)zeros(&r->env->self), 0);
+
     r->opts.silent = false;
-    change(r);
+    r->slot_us = hth_now_us(r->env) + bits * SLOT_US;
+    turn_at(r, r->slot_us);
 }
 
 static void begin(struct hth_roster *r)

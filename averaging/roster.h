@@ -19,7 +19,7 @@
  *   more than H seen: L + 1      fewer than H / HTH_AVG_ROSTER_LOW_PART seen: L - 1
  *
  * H is HTH_AVG_ROSTER_HIGH (HTH_AVG_ROSTER_WHOLE of an onlooker); up to it, L is 0 and all is
- * exact.
+ * exact. Peers with rare marks post first: thousands learn L in time.
  *
  * The shape. A note carries one. A peer takes the one that most hold of those that suit the
  * population as it counts it; so what a single peer says moves nobody into a grid that does not
@@ -55,7 +55,6 @@ struct hth_roster_peer {
     bool lost;         /* hth_roster_lost, and its note was not renewed since */
     /* private: */
     int64_t doubted_until_us;
-    uint32_t zeros; /* of its mark, leading */
 };
 
 struct hth_roster_opts {
@@ -77,7 +76,7 @@ struct hth_roster_opts {
         .group_max = 16, .publish_min_us = 500 * HTH_US_PER_MS                                     \
     }
 
-/* Watches and posts at once. Errors: E_CONFIG (name, shape, cell, time), those of a
+/* Watches at once; posts after its slot. Errors: E_CONFIG (name, shape, cell, time), those of a
  * watch. */
 enum hth_err hth_roster_new(struct hth_env *env, struct hth_dht *dht,
                             const struct hth_roster_opts *opts, struct hth_roster **out) HTH_MUST;
