@@ -484,6 +484,7 @@ static void begin(struct hth_match *m, struct census *c)
     struct hth_join_reply list = {.reason = HTH_AVG_OK,
                                   .match_us = (uint32_t)(hth_now_us(m->env) - c->last_us)};
     uint8_t bytes[HTH_JOIN_REPLY_BYTES_MAX];
+    struct joiner *own = NULL;
     size_t len;
 
     qsort(c->in, c->count, sizeof(c->in[0]), by_place);
@@ -499,8 +500,14 @@ static void begin(struct hth_match *m, struct census *c)
         c->in[in++] = c->in[i];
     }
     len = hth_join_reply_write(&list, bytes);
-    for (uint32_t i = 0; i < in; i++)
-        send(m, release(c->in[i]), bytes, len);
+    for (uint32_t i = 0; i < in; i++) {
+        if (c->in[i]->req != NULL)
+            send(m, release(c->in[i]), bytes, len);
+        else
+            own = c->in[i];
+    }
+    if (own != NULL) /* last: its values would hold up the others' answers */
+        send(m, release(own), bytes, len);
     m->stats.led++;
 }
 
