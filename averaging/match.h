@@ -27,9 +27,8 @@
  * range) and derives the group's id and the order of members from it: members to whom a host lists
  * different things are in different groups.
  *
- * Bounded, whatever others send: one look, HTH_AVG_LOOKERS_MAX who joined, of them
- * HTH_AVG_HELPERS_MAX helpers. Loop thread. No callback runs inside a call of this header or frees
- * it.
+ * Bounded, whatever others send: one look, HTH_AVG_LOOKERS_MAX who joined. Loop thread. No callback
+ * runs inside a call of this header or frees it.
  */
 #ifndef HTH_AVERAGING_MATCH_H
 #define HTH_AVERAGING_MATCH_H

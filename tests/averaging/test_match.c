@@ -284,6 +284,43 @@ static void refusals_have_names(void **state)
     pit_stop(&p);
 }
 
+/* The table of a host has room for so many. */
+static void tables_are_bounded(void **state)
+{
+    enum { CALLERS = HTH_AVG_LOOKERS_MAX + 1 };
+    static struct hth_rpc *rpc[CALLERS];
+    uint8_t bytes[HTH_JOIN_BYTES_MAX];
+    const struct pit_peer *to;
+    struct hth_rpc_target target;
+    struct hth_rpc_call_opts call = {.method = HTH_MATCH_METHOD_JOIN, .timeout_us = LONG_US};
+    struct hth_rpc_opts o = HTH_RPC_OPTS_INIT;
+    struct hth_join_msg j;
+    struct pit p;
+
+    (void)state;
+    line_of(&p, 17, 2, NULL);
+    pit_start(&p, SETTLE_US);
+    to = &p.peer[0];
+    target = (struct hth_rpc_target){to->env->self, to->addr};
+    j = join_of(to);
+    call.body = (struct hth_rpc_body){.payload = bytes, .payload_len = hth_join_write(&j, bytes)};
+    o.network = "run";
+    raw.answers = 0;
+    for (uint32_t i = 0; i < CALLERS; i++) {
+        struct hth_node *node = hth_world_node(p.world, "caller", NULL);
+
+        assert_ok(hth_rpc_new(hth_node_env(node), &o, &rpc[i]));
+        assert_ok(hth_rpc_call(rpc[i], &target, &call, on_raw, NULL, NULL));
+    }
+    hth_world_run_for(p.world, 20 * PIT_RTT_US);
+    assert_int_equal(raw.answers, 1);
+    assert_int_equal(raw.reason, HTH_AVG_FULL);
+    assert_int_equal(match_of(to).followers_now, HTH_AVG_LOOKERS_MAX);
+    for (uint32_t i = 0; i < CALLERS; i++)
+        hth_rpc_free(rpc[i]);
+    pit_stop(&p);
+}
+
 /* ---- peers that lie -------------------------------------------------------------------------- */
 
 /* The first of three does this instead of being the host of the others. */
@@ -403,6 +440,7 @@ int main(void)
         cmocka_unit_test(modes_have_their_places),
         cmocka_unit_test(absent_peers_are_awaited),
         cmocka_unit_test(refusals_have_names),
+        cmocka_unit_test(tables_are_bounded),
         cmocka_unit_test(liars_cost_a_round),
         cmocka_unit_test(misquoted_members_take_no_part),
     };
