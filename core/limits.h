@@ -48,9 +48,9 @@
 #define HTH_RPC_REQUESTS_MAX       65536 /* in flight on one connection, with any HELLO */
 #define HTH_RPC_TIMEOUT_MS_MAX     (24u * 3600 * 1000) /* of one request */
 #define HTH_RPC_ARENA_BYTES_MAX    (1u << 20)          /* one frame's meta after unpacking */
-#define HTH_RPC_PROGRESS_BYTES_MIN 4096  /* per stall timeout, in the middle of a frame */
-#define HTH_RPC_STALL_WINDOWS_MAX  128   /* stall timeouts that a body or a backlog may take */
-#define HTH_RPC_BODY_WINDOWS       6     /* stall timeouts that any body may take */
+#define HTH_RPC_PROGRESS_BYTES_MIN 4096 /* per stall timeout, in the middle of a frame */
+#define HTH_RPC_STALL_WINDOWS_MAX  128  /* stall timeouts that a body or a backlog may take */
+#define HTH_RPC_BODY_WINDOWS       6    /* stall timeouts that any body may take */
 #define HTH_RPC_LINE_BYTES_MIN     65536 /* a second: what a large body must arrive with */
 
 /* dht */
@@ -118,10 +118,10 @@
 #define HTH_AVG_SPANS_MAX             8192         /* runs of one format in a vector */
 #define HTH_AVG_SEGMENTS_MAX          512          /* of them in one part */
 #define HTH_AVG_PART_FLOATS_MAX       (128u << 10) /* of one part: 512 KiB */
-#define HTH_AVG_ROUNDS_MAX            64           /* under way at a reducer */
-#define HTH_AVG_EARLY_PARTS_MAX       512          /* held for rounds that have not begun */
-#define HTH_AVG_EARLY_PER_PEER_MAX    32           /* ... of one peer */
-#define HTH_AVG_EARLY_BYTES_MAX       (64u << 20)  /* ... of all */
+#define HTH_AVG_ROUNDS_MAX            64   /* under way at a reducer */
+#define HTH_AVG_EARLY_PARTS_MAX       512 /* held for rounds that have not begun */
+#define HTH_AVG_EARLY_PER_PEER_MAX    32   /* ... of one peer */
+#define HTH_AVG_EARLY_BYTES_MAX       (64u << 20) /* ... of all */
 #define HTH_AVG_REDUCE_TIMEOUT_MAX_US (3600 * INT64_C(1000000))
 
 /* data sets */
@@ -236,7 +236,6 @@
 
 /* app */
 #define HTH_APP_BODIES_BYTES_MIN     (32u << 20)  /* of all connections, on any machine */
-#define HTH_APP_BODIES_BYTES_UNKNOWN (512u << 20) /* where nothing says how much memory there is   \
-                                                   */
+#define HTH_APP_BODIES_BYTES_UNKNOWN (512u << 20) /* where nothing says how much memory there is */
 
 #endif

@@ -372,8 +372,7 @@ static void test_golden_key(void **state)
     }
 }
 
-/* A group has all of a list, in an order that its bytes draw; anything that differs makes another.
- */
+/* A group has all of a list, in an order that its bytes draw; whatever differs makes another. */
 static void test_groups(void **state)
 {
     struct hth_avg_line line = golden_line(), others[5];
