@@ -11,7 +11,7 @@
 #define BITS_PER_MBIT 1e6
 /* OpenDHT keeps superseded records for a while and hands them all to a newcomer, so they are
  * published no more often than this. */
-#define PUBLISH_LOCAL_US (2 * HTH_US_PER_S)
+#define PUBLISH_LOCAL_US (3 * HTH_US_PER_S)
 #define PUBLISH_BATCH_US (1 * HTH_US_PER_S)
 
 /* ---- life ---------------------------------------------------------------------------------- */
@@ -21,8 +21,6 @@ static void on_change(void *arg)
     struct hth_together *t = arg;
     if (t->trainer != NULL)
         hth_trainer_nudge(t->trainer);
-    if (t->helper != NULL)
-        hth_helper_nudge(t->helper);
 }
 
 static void on_lost(void *arg, const struct hth_peer_id *peer)
@@ -164,7 +162,7 @@ static json_t *share_json(const struct hth_share_stats *s)
     json_t *o = json_object();
     if (s->run.members > 0)
         hth_hex(s->run.head.b, 8, head);
-    hth_json_text(o, "phase", hth_share_phase_name(s->phase));
+    hth_json_text(o, "phase", hth_share_phase_name(s->run.phase));
     hth_json_count(o, "gathered", s->gathered);
     hth_json_count(o, "steps_shared", s->steps_shared);
     hth_json_count(o, "steps_alone", s->steps_alone);
@@ -180,7 +178,7 @@ static json_t *share_json(const struct hth_share_stats *s)
     hth_json_real(o, "weight", s->weight);
     hth_json_real(o, "distance", s->distance);
     hth_json_real(o, "distance_relative", relative);
-    hth_json_real(o, "averaged_ms", (double)s->run.averaged_us / 1e3);
+    hth_json_real(o, "averaged_ms", (double)s->run.averages.last.reduce_us / 1e3);
     hth_json_text(o, "news", s->run.fetch.news);
     return o;
 }
@@ -206,24 +204,18 @@ static json_t *reasons_json(const struct hth_averager_stats *s)
     return reasons;
 }
 
-void hth_together_rounds(const struct hth_together *t, struct hth_averager_stats *out)
-{
-    *out = (struct hth_averager_stats){.rounds = 0};
-    if (t->trainer != NULL)
-        hth_trainer_rounds(t->trainer, out);
-    else if (t->helper != NULL)
-        hth_helper_rounds(t->helper, out);
-}
-
 static json_t *averaging_json(const struct hth_together *t, const struct hth_train_stats *stats)
 {
-    struct hth_averager_stats a;
+    struct hth_averager_stats a = {.rounds = 0};
     struct hth_roster_stats r;
     char shape[HTH_AVG_SHAPE_TEXT_MAX];
     json_t *all = stats != NULL ? share_json(&stats->share) : json_object();
     if (t->avg.roster == NULL)
         return all;
-    hth_together_rounds(t, &a);
+    if (stats != NULL)
+        a = stats->share.run.averages;
+    else if (t->helper != NULL)
+        hth_helper_rounds(t->helper, &a);
     hth_roster_stats(t->avg.roster, &r);
     const struct hth_avg_shape *grid = &hth_roster_self(t->avg.roster)->shape;
     hth_json_count(all, "trainers", hth_roster_population(t->avg.roster, NULL));

@@ -47,8 +47,6 @@ void hth_together_close(struct hth_together *t);
 
 /* Trainers seen, this one included; 1 when nothing is open. */
 uint32_t hth_together_trainers(const struct hth_together *t);
-/* Counters of all rounds, as on the status page; all zero if there was none. */
-void hth_together_rounds(const struct hth_together *t, struct hth_averager_stats *out);
 /* The status page: all of a peer's metrics, and an object "averaging", also if nothing is open.
  * `stats` is the trainer's; NULL for a helper. Heap string. */
 char *hth_together_page(const struct hth_together *t, const struct hth_metrics *metrics,

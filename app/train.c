@@ -95,7 +95,7 @@ static void notice_waiting(struct train *t, const struct hth_train_stats *s)
 {
     char why[HTH_DIR_WHY_MAX];
     int64_t now = hth_now_us(t->peer.env);
-    if (s->share.phase == HTH_SHARE_FETCHING && now - t->wait_notice_us >= WAIT_NOTICE_US) {
+    if (s->share.run.phase == HTH_COLLAB_FETCHES && now - t->wait_notice_us >= WAIT_NOTICE_US) {
         t->wait_notice_us = now;
         hth_say_note("other trainers have run '%s': fetching its state from them (%s); --bootstrap "
                      "starts without it",
@@ -121,9 +121,9 @@ static void notice_waiting(struct train *t, const struct hth_train_stats *s)
 /* Prints whether this trainer has found others; a run does not need them, and its owner may. */
 static void notice_trainers(struct train *t, const struct hth_train_stats *s)
 {
-    enum hth_share_phase phase = s->share.phase;
+    enum hth_collab_phase phase = s->share.run.phase;
     uint32_t trainers = hth_together_trainers(&t->together);
-    if (t->together.avg.roster == NULL || phase == HTH_SHARE_LOOKING || phase == HTH_SHARE_FETCHING)
+    if (t->together.avg.roster == NULL || phase == HTH_COLLAB_LOOKS || phase == HTH_COLLAB_FETCHES)
         return;
     if (t->trainers != 0 && (t->trainers == 1) == (trainers == 1))
         return;

@@ -60,10 +60,9 @@ static void write_take(struct hth_train_lines *l, json_t *line)
 void hth_train_lines_progress(struct hth_train_lines *l, struct hth_together *together,
                               const struct hth_train_stats *s, int64_t gap_us)
 {
-    struct hth_averager_stats averager;
+    const struct hth_averager_stats *averages = &s->share.run.averages;
     if (l->file == NULL)
         return;
-    hth_together_rounds(together, &averager);
     json_t *o = line_of(l, "progress", s->updates);
     hth_json_count(o, "samples", s->samples);
     hth_json_real(o, "loss", s->loss_ema);
@@ -83,13 +82,13 @@ void hth_train_lines_progress(struct hth_train_lines *l, struct hth_together *to
     hth_json_count(o, "experts_live", s->live_experts);
     hth_json_real(o, "staleness_mean", s->staleness_mean);
     hth_json_count(o, "trainers", hth_together_trainers(together));
-    hth_json_count(o, "rounds", averager.rounds);
-    hth_json_count(o, "rounds_failed", averager.failed);
+    hth_json_count(o, "rounds", averages->rounds);
+    hth_json_count(o, "rounds_failed", averages->failed);
     hth_json_count(o, "means_refused", s->share.means_refused);
     hth_json_real(o, "distance", s->share.norm > 0 ? s->share.distance / s->share.norm : 0);
-    hth_json_real(o, "codec_error", averager.last.codec_error);
-    hth_json_real(o, "weight_fraction", averager.last.weight_fraction);
-    hth_json_text(o, "phase", hth_share_phase_name(s->share.phase));
+    hth_json_real(o, "codec_error", averages->last.codec_error);
+    hth_json_real(o, "weight_fraction", averages->last.weight_fraction);
+    hth_json_text(o, "phase", hth_share_phase_name(s->share.run.phase));
     write_take(l, o);
 }
 

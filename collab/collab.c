@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* collab.c: a collaboration's life, other heads, and what is asked of the trainer. */
 #include "collab/collab_int.h"
-#include "collab/row_msg.h"
 #include "core/blob.h"
 #include "core/mem.h"
 
@@ -11,9 +10,7 @@
 #define POLL_US      (200 * HTH_US_PER_MS)
 #define TOLD_US      (10 * HTH_US_PER_S) /* between two lines about what it waits for */
 #define LINKS_MAX    1280
-#define MEMBERS_MAX  4096
-#define ROLLS_MAX    (LINKS_MAX * HTH_ROLL_LINE_MAX)
-#define WINDOW_LINKS 16 /* whose rolls say who has weight */
+#define WINDOW_LINKS 16 /* whose rolls say who votes */
 #define UNSPOKEN_US  (60 * HTH_US_PER_S) /* a liar's head ends nobody who takes steps */
 
 /* ---- the trainer -------------------------------------------------------------------------- */
@@ -26,66 +23,28 @@ static uint64_t samples_of(const struct hth_chain_link *link)
     return sum;
 }
 
-/* Asks what is most urgent, if the last answer is here. */
-static bool ask(struct hth_collab *c)
-{
-    const struct hth_chain_link *link;
-    enum collab_ask what = ASK_STEP;
-    while (what < ASK_COUNT && !c->wanted[what])
-        what++;
-    if (c->asked != ASK_COUNT || what == ASK_COUNT)
-        return false;
-    c->wanted[what] = false;
-    c->asked = what;
-    switch (what) {
-    case ASK_STEP:
-        link = hth_chain_at(c->chain, c->to);
-        c->ops.step(c->arg, c->mean, samples_of(link), link);
-        break;
-    case ASK_ADOPT:
-        c->ops.adopt(c->arg, &c->state, c->meta + HTH_COLLAB_META_BYTES,
-                     c->state.meta_len - HTH_COLLAB_META_BYTES);
-        break;
-    case ASK_TAKE:
-        c->ops.take(c->arg);
-        break;
-    case ASK_OWN:
-    case ASK_COPY:
-        c->ops.copy(c->arg);
-        break;
-    case ASK_COUNT:
-        break;
-    }
-    return true;
-}
-
-/* An answer may come inside the question: where the roll call or an arrival asks for what can be
- * refused, the timer passes that on. */
-void collab_ask(struct hth_collab *c, enum collab_ask what)
-{
-    c->wanted[what] = true;
-    if (what == ASK_ADOPT || what == ASK_TAKE)
-        hth_timer_set(c->env, c->timer, 0);
-    else
-        (void)ask(c);
-}
-
-void collab_answered(struct hth_collab *c, enum collab_ask what)
-{
-    HTH_ASSERT(c->asked == what);
-    c->asked = ASK_COUNT;
-    hth_timer_set(c->env, c->timer, 0);
-}
-
-static bool awaits(const struct hth_collab *c, enum collab_ask what)
-{
-    return c->asked == what || c->wanted[what];
-}
-
 /* Whether the trainer's state stays as it is. */
 static bool is_still(const struct hth_collab *c)
 {
-    return !awaits(c, ASK_STEP) && !awaits(c, ASK_ADOPT);
+    return !c->steps && !c->adopts;
+}
+
+void collab_step(struct hth_collab *c, uint32_t link, struct hth_blob *mean, bool by_arrive)
+{
+    const struct hth_chain_link *at = hth_chain_at(c->chain, link);
+    c->steps = true;
+    c->to = link;
+    c->by_arrive = by_arrive;
+    c->ops.step(c->arg, mean, samples_of(at), at);
+}
+
+/* One copy may be for both. */
+static void want_copy(struct hth_collab *c, bool *wants)
+{
+    bool asks = !c->copies;
+    *wants = c->copies = true;
+    if (asks)
+        c->ops.copy(c->arg);
 }
 
 static bool calls(const struct hth_collab *c)
@@ -134,7 +93,7 @@ static void go_to_head(struct hth_collab *c)
 {
     bool has = hth_roll_choice(c->roll)->tip != HTH_LINK_NONE; /* else its head was left behind */
     uint32_t held = has ? c->held : c->own;
-    if (c->goal == HTH_LINK_NONE || awaits(c, ASK_STEP))
+    if (c->goal == HTH_LINK_NONE || c->steps)
         return;
     if (held != HTH_LINK_NONE && !hth_chain_has(c->chain, held))
         held = HTH_LINK_NONE;
@@ -146,9 +105,9 @@ static void go_to_head(struct hth_collab *c)
 
 void hth_collab_stepped(struct hth_collab *c)
 {
-    collab_answered(c, ASK_STEP);
-    hth_blob_unref(c->mean);
-    c->mean = NULL;
+    HTH_ASSERT(c->steps);
+    c->steps = false;
+    hth_timer_set(c->env, c->timer, 0);
     collab_holds(c, c->to);
     if (c->by_arrive)
         hth_arrive_stepped(c->arrive);
@@ -166,9 +125,9 @@ static void doubt_donors(struct hth_collab *c, enum hth_err err)
 
 void hth_collab_adopted(struct hth_collab *c, enum hth_err err)
 {
-    collab_answered(c, ASK_ADOPT);
-    hth_blob_unref(c->state.values);
-    c->state.values = NULL;
+    HTH_ASSERT(c->adopts);
+    c->adopts = false;
+    hth_timer_set(c->env, c->timer, 0);
     if (err == HTH_OK)
         collab_holds(c, c->to);
     if (hth_err_class(err) == HTH_CLASS_PEER)
@@ -192,22 +151,18 @@ static void on_arrive_step(void *arg, uint32_t link, struct hth_blob *mean)
 {
     struct hth_collab *c = arg;
     c->stats.means++;
-    c->mean = hth_blob_ref(mean);
     collab_keep(c, link, mean);
-    c->to = link;
-    c->by_arrive = true;
-    collab_ask(c, ASK_STEP);
+    collab_step(c, link, mean, true);
 }
 
 static void on_arrive_adopt(void *arg, uint32_t link, const struct hth_state_result *state)
 {
     struct hth_collab *c = arg;
     c->stats.states++;
-    c->state = *state;
-    hth_blob_ref(c->state.values);
-    memcpy(c->meta, state->meta, state->meta_len);
     c->to = link;
-    collab_ask(c, ASK_ADOPT);
+    c->adopts = true;
+    c->ops.adopt(c->arg, state, state->meta + HTH_COLLAB_META_BYTES,
+                 state->meta_len - HTH_COLLAB_META_BYTES);
 }
 
 /* Peers that claim a head and give nothing of it keep nobody from beginning: if it is a run's, its
@@ -257,7 +212,7 @@ static void on_state_want(void *arg)
     if (c->held == HTH_LINK_NONE)
         hth_state_donor_decline(c->donor);
     else
-        collab_ask(c, ASK_COPY);
+        want_copy(c, &c->wants_copy);
 }
 
 static uint64_t state_step(void *arg)
@@ -338,17 +293,15 @@ static void on_first_digest(struct hth_collab *c, enum hth_err err, const struct
 void hth_collab_copied(struct hth_collab *c, enum hth_err err, struct hth_blob *values,
                        const void *meta, size_t meta_len)
 {
-    bool own = c->asked == ASK_OWN;
-    collab_answered(c, own ? ASK_OWN : ASK_COPY);
-    if (own && !c->frozen && err == HTH_OK)
+    bool own = c->wants_own && !c->frozen, gives = c->wants_copy;
+    c->copies = c->wants_own = c->wants_copy = false;
+    if (own && err == HTH_OK)
         collab_hash(c, values, on_first_digest);
-    else if (own && !c->frozen)
+    else if (own)
         on_first_digest(c, err, NULL);
-    if (own)
-        return;
-    if (err == HTH_OK)
+    if (gives && err == HTH_OK)
         err = give(c, values, meta, meta_len);
-    if (err != HTH_OK)
+    if (gives && err != HTH_OK)
         hth_state_donor_decline(c->donor);
 }
 
@@ -362,8 +315,8 @@ static void begin(struct hth_collab *c)
     c->founds = true;
     if (c->own != HTH_LINK_NONE && hth_chain_has(c->chain, c->own))
         found(c);
-    else if (!awaits(c, ASK_OWN) && c->digest == NULL)
-        collab_ask(c, ASK_OWN);
+    else if (!c->wants_own && c->digest == NULL)
+        want_copy(c, &c->wants_own);
 }
 
 /* ---- the end ------------------------------------------------------------------------------ */
@@ -481,9 +434,9 @@ static bool may_begin(const struct hth_collab *c)
 {
     int64_t now = hth_now_us(c->env);
     if (c->opts.bootstrap)
-        return is_looking(c) && !awaits(c, ASK_OWN);
+        return is_looking(c) && !c->wants_own;
     return is_looking(c) && now - c->start_us >= c->opts.look_us && now >= c->yields_us &&
-           hth_heads_others(c->heads) == 0 && !hth_arrive_is_going(c->arrive) &&
+           hth_heads_others(c->heads, false) == 0 && !hth_arrive_is_going(c->arrive) &&
            (c->opts.eventual || (c->start_step == 0 && knows_nobody(c)));
 }
 
@@ -524,7 +477,7 @@ static void look_at_protocol(struct hth_collab *c)
  * part, one peer that claims to be of another version keeps none of them from beginning. */
 static void begin_alone(struct hth_collab *c)
 {
-    bool beside = c->unread && c->start_step == 0 && hth_heads_lookers(c->heads) == 0;
+    bool beside = c->unread && c->start_step == 0 && hth_heads_others(c->heads, true) == 0;
     if (beside && !c->opts.strangers) {
         fail(c);
     } else if (c->ops.may_begin == NULL || c->ops.may_begin(c->arg)) {
@@ -558,8 +511,6 @@ static void on_no_head(void *arg, const struct hth_peer_id *peer, enum hth_err e
 static void on_timer(void *arg)
 {
     struct hth_collab *c = arg;
-    while (ask(c))
-        ;
     look_whether_left(c);
     if (c->frozen)
         return;
@@ -595,26 +546,15 @@ static void yield(struct hth_collab *c, const struct hth_head_note *note,
         c->yields_us = hth_now_us(c->env) + 2 * c->opts.look_us;
 }
 
-/* A client that hears nobody who calls but itself: no record leads newcomers to its chain. */
-static bool is_hidden(const struct hth_collab *c)
-{
-    struct hth_ballot now = hth_choice_now(hth_roll_choice(c->roll));
-    uint32_t heard, voters;
-    bool callers = true;
-    if (c->held == HTH_LINK_NONE || c->opts.addr.family != 0)
-        return false;
-    (void)hth_roll_hears(c->roll, &heard, &voters, &callers);
-    return !callers || hth_choice_caller(c->chain, &now) == hth_roll_choice(c->roll)->me;
-}
-
-/* A trainer with more samples than the others have begins a chain: of the two, that one stays. */
+/* A trainer with more samples than the others have begins a chain: of the two, that one stays. A
+ * client tells those who look of its chain, as no record may lead there. */
 static void on_head(void *arg, const struct hth_head_note *note, const struct hth_peer_id *by)
 {
     struct hth_collab *c = arg;
     const struct hth_roll_peer holder = {.id = *by, .addr = note->addr};
     if (hth_head_is_none(&note->head)) {
         yield(c, note, by);
-        if (holder.addr.family != 0 && is_hidden(c))
+        if (holder.addr.family != 0 && c->opts.addr.family == 0 && c->held != HTH_LINK_NONE)
             hth_roll_greet(c->roll, &holder);
         return;
     }
@@ -708,7 +648,7 @@ static struct hth_hash run_of(struct hth_env *env, const struct hth_collab_opts 
     return run;
 }
 
-static enum hth_err read_frozen(struct hth_collab *c, const struct hth_collab_file *file)
+static enum hth_err read_frozen(struct hth_collab *c, struct hth_collab_file *file)
 {
     if (memcmp(&file->run, &c->run, sizeof(c->run)) != 0)
         return HTH_E_WRONG_RUN;
@@ -767,7 +707,6 @@ enum hth_err hth_collab_new(struct hth_env *env, struct hth_rpc *rpc,
                              .opts = *opts,
                              .ops = *ops,
                              .arg = arg,
-                             .asked = ASK_COUNT,
                              .held = HTH_LINK_NONE,
                              .goal = HTH_LINK_NONE,
                              .own = HTH_LINK_NONE,
@@ -780,8 +719,7 @@ enum hth_err hth_collab_new(struct hth_env *env, struct hth_rpc *rpc,
                                          .window = WINDOW_LINKS,
                                          .eventual = opts->eventual,
                                          .links_max = LINKS_MAX,
-                                         .members_max = MEMBERS_MAX,
-                                         .rolls_max = ROLLS_MAX};
+                                         .members_max = HTH_MEMBERS_MAX};
     c->chain = hth_chain_new(&chain);
     c->means = hth_means_new(env, rpc, opts->budget);
     c->timer = hth_timer_new(env, on_timer, c);
@@ -802,8 +740,6 @@ void hth_collab_free(struct hth_collab *c)
     collab_drop_round(c);
     if (c->digest != NULL)
         c->digest->collab = NULL;
-    hth_blob_unref(c->mean);
-    hth_blob_unref(c->state.values);
     hth_arrive_free(c->arrive);
     hth_means_free(c->means);
     hth_state_donor_free(c->donor);
@@ -827,7 +763,7 @@ void hth_collab_start(struct hth_collab *c, uint64_t step, uint64_t samples)
         begin(c);
     } else {
         say_head(c);
-        collab_ask(c, ASK_OWN);
+        want_copy(c, &c->wants_own);
     }
     hth_timer_set(c->env, c->timer, POLL_US);
 }
@@ -855,7 +791,7 @@ static enum hth_collab_phase phase_of(const struct hth_collab *c)
         return HTH_COLLAB_AVERAGES;
     if (c->held != HTH_LINK_NONE)
         return HTH_COLLAB_GATHERS;
-    bool looks = knows_nobody(c) && hth_heads_others(c->heads) == 0;
+    bool looks = knows_nobody(c) && hth_heads_others(c->heads, false) == 0;
     return looks ? HTH_COLLAB_LOOKS : HTH_COLLAB_FETCHES;
 }
 

@@ -23,8 +23,9 @@
  * it lacks, as further steps, or by a state that it adopts. One that finds nobody begins a chain of
  * its own, and chains that meet become one: the one with more samples stays.
  *
- * At any time at most one of take, step, adopt and copy is asked of the trainer, and the next only
- * after its answer. They run in jobs of the trainer; an answer may come inside the call that asks.
+ * Of take, step and adopt one is asked of the trainer at a time, and a copy perhaps meanwhile. They
+ * run in jobs of the trainer, in the order in which they were asked. No answer comes inside the
+ * call that asks, but an error of adopt or copy may.
  *
  * Loop thread. Runs on the real and the simulated environment.
  */
@@ -58,14 +59,14 @@ struct hth_collab_ops {
     void (*take)(void *arg);
     /* The taken batch counts: it is used up. */
     void (*used)(void *arg);
-    /* Take the step of this link, on this mean of so many samples. Answer with
+    /* Take the step of this link, on this mean of so many samples, to be referenced. Answer with
      * hth_collab_stepped. */
     void (*step)(void *arg, struct hth_blob *mean, uint64_t samples,
                  const struct hth_chain_link *link);
     /* Copy the state: answer with hth_collab_copied. */
     void (*copy)(void *arg);
-    /* Continue with this state, whose meta is the trainer's; what was gathered is of no use. Answer
-     * with hth_collab_adopted. */
+    /* Continue with this state, whose meta is the trainer's; what was gathered is of no use. Valid
+     * until the return. Answer with hth_collab_adopted. */
     void (*adopt)(void *arg, const struct hth_state_result *state, const uint8_t *meta,
                   size_t meta_len);
     /* hth_collab_may_launch may say yes now. */
@@ -96,7 +97,7 @@ struct hth_collab_opts {
     int64_t look_us; /* for others, before it begins a chain */
     /* Goes on as the member whose process ended, in the file's life; borrowed for the call. NULL: a
      * new member, in `life`. */
-    const struct hth_collab_file *frozen;
+    struct hth_collab_file *frozen;
     struct hth_dht *dht;
     struct hth_reducer *reducer;
     struct hth_budget *budget; /* NULL: none */
@@ -148,6 +149,7 @@ enum hth_collab_phase {
     HTH_COLLAB_GATHERS,  /* holds a head */
     HTH_COLLAB_AVERAGES, /* is in a round */
     HTH_COLLAB_STEPS,    /* the trainer takes a step, or adopts a state */
+    HTH_COLLAB_ALONE,    /* there is no collaboration */
 };
 
 struct hth_collab_stats {
@@ -160,7 +162,6 @@ struct hth_collab_stats {
     uint64_t means, states;  /* fetched */
     uint64_t forks;          /* links without a quorum that it made */
     uint64_t joined;         /* times it went over to another chain */
-    int64_t averaged_us;     /* from the last GO to its link */
     uint64_t given_bytes;    /* of states, to others */
     struct hth_state_progress fetch; /* of a state; hth_arrive_progress */
 };

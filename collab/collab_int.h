@@ -6,22 +6,11 @@
 #ifndef HTH_COLLAB_COLLAB_INT_H
 #define HTH_COLLAB_COLLAB_INT_H
 
-#include "averaging/state.h"
 #include "collab/arrive.h"
 #include "collab/collab.h"
 #include "collab/collab_file.h"
 #include "collab/heads.h"
 #include "collab/means.h"
-
-/* Questions to the trainer, the most urgent first. */
-enum collab_ask {
-    ASK_STEP,
-    ASK_ADOPT,
-    ASK_TAKE,
-    ASK_OWN,  /* a copy, for the digest of a genesis */
-    ASK_COPY, /* ... for others */
-    ASK_COUNT
-};
 
 /* A digest that is computed in a job, which outlives the collaboration if need be. */
 struct collab_digest {
@@ -50,14 +39,11 @@ struct hth_collab {
     struct hth_collab_stats stats;
 
     /* The trainer. */
-    bool wanted[ASK_COUNT];
-    enum collab_ask asked; /* ASK_COUNT: nothing */
+    bool steps, adopts, copies; /* it was asked to, and has not answered */
+    bool wants_own, wants_copy; /* what it copies for: the digest of a genesis, and others */
     uint32_t held;         /* the link whose state the trainer has, or HTH_LINK_NONE */
     uint32_t to;           /* the link that its step or its adopted state leads to */
     bool by_arrive;        /* which wants that; else a round does */
-    struct hth_blob *mean; /* of that step, until it has ended */
-    struct hth_state_result state; /* to be adopted */
-    uint8_t meta[HTH_STATE_META_MAX];
 
     /* Another head that the roll call wants, until the way there begins. */
     uint32_t goal; /* HTH_LINK_NONE: none waits */
@@ -91,8 +77,8 @@ struct hth_collab {
 };
 
 /* collab.c */
-void collab_ask(struct hth_collab *c, enum collab_ask what);
-void collab_answered(struct hth_collab *c, enum collab_ask what);
+/* The trainer steps on this mean to that link. */
+void collab_step(struct hth_collab *c, uint32_t link, struct hth_blob *mean, bool by_arrive);
 /* The trainer holds the state of a link. */
 void collab_holds(struct hth_collab *c, uint32_t link);
 /* Keeps the mean that made a link, for others. */

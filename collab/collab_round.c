@@ -23,7 +23,6 @@
  */
 #include "collab/collab_int.h"
 #include "collab/line.h"
-#include "collab/row_msg.h"
 #include "core/blob.h"
 #include "core/mem.h"
 
@@ -36,14 +35,13 @@
 #define SILENCE_MAX_US (3 * HTH_US_PER_S)
 #define ANSWER_RTTS    4                     /* ... and so many round trips, ... */
 #define DIAL_US        HTH_US_PER_S          /* ... or this before the first */
-#define CLOSED_US      (100 * HTH_US_PER_MS) /* to be heard again after a connection was lost */
 #define TICK_US        (50 * HTH_US_PER_MS)
 
 /* A member as the leader of its line knows it. */
 struct round_row {
     bool known; /* what its cell brings */
     int64_t heard_us;
-    int64_t closed_us; /* its connection was lost; 0: it was not, or it was heard since */
+    bool closed; /* its connection was lost, and it was not heard since */
     struct hth_rpc_request *held; /* its last ROW; NULL: it was answered */
 };
 
@@ -166,9 +164,7 @@ void collab_drop_round(struct hth_collab *c)
 
 static void ends(struct hth_collab *c, enum hth_err err)
 {
-    int64_t took_us = hth_now_us(c->env) - c->round->go_us;
-    c->stats.averaged_us = err == HTH_OK ? took_us : c->stats.averaged_us;
-    hth_line_ends(&c->stats.averages, err, took_us);
+    hth_line_ends(&c->stats.averages, err, hth_now_us(c->env) - c->round->go_us);
     collab_drop_round(c);
 }
 
@@ -316,9 +312,8 @@ static bool is_lost(const struct round_line *l, uint32_t k)
 {
     const struct round_row *row = &l->row[k];
     int64_t now = hth_now_us(l->round->collab->env);
-    bool closed = row->closed_us != 0 && now - row->closed_us >= CLOSED_US;
     return k != l->self && row->held == NULL &&
-           (closed || now - row->heard_us > patience_us(l, &peer_at(l, k)->id));
+           (row->closed || now - row->heard_us > patience_us(l, &peer_at(l, k)->id));
 }
 
 /* The first word of a cell counts, and a twin's does not. */
@@ -394,7 +389,7 @@ void collab_on_row(void *arg, struct hth_rpc_request *req)
     release(l, row); /* its older one */
     row->held = req;
     row->heard_us = hth_now_us(c->env);
-    row->closed_us = 0;
+    row->closed = false;
     if (l->begun || l->over) {
         release(l, row);
         return;
@@ -413,7 +408,7 @@ void collab_round_peer_lost(struct hth_collab *c, const struct hth_peer_id *peer
             if (!hth_peer_id_eq(&peer_at(l, k)->id, peer))
                 continue;
             release(l, &l->row[k]);
-            l->row[k].closed_us = hth_now_us(c->env);
+            l->row[k].closed = true;
         }
     }
 }
@@ -449,8 +444,7 @@ static void on_row_answer(void *arg, const struct hth_rpc_result *result)
     } else if (err == HTH_OK) {
         l->heard_us = now;
         send_row(l);
-    } else if (!again || (is_known(l) &&
-                          now - l->heard_us > (result->remote ? SILENCE_US : CLOSED_US))) {
+    } else if (!again || (is_known(l) && (!result->remote || now - l->heard_us > SILENCE_US))) {
         end_line(l, err, NULL);
     }
 }
@@ -553,14 +547,13 @@ void collab_on_average(void *arg, const struct hth_roll_group *group)
     c->round = r;
     c->stats.shape = r->cells.shape;
     hth_line_begins(&c->stats.averages, group);
-    collab_ask(c, ASK_TAKE);
+    c->ops.take(c->arg);
 }
 
 void hth_collab_taken(struct hth_collab *c, enum hth_err err, struct hth_blob *values,
                       uint64_t samples)
 {
     struct collab_round *r = c->round;
-    collab_answered(c, ASK_TAKE);
     if (r != NULL && err == HTH_OK && samples < r->group.peer[r->group.self].samples)
         err = HTH_E_STALE; /* a state was adopted since it was READY */
     if (r != NULL && err == HTH_OK)
@@ -580,9 +573,8 @@ void collab_on_tip(void *arg, uint32_t link, bool used)
         return; /* it was fetched */
     c->stats.forks += hth_chain_at(c->chain, link)->kind == HTH_LINK_FORK;
     collab_keep(c, link, c->made);
-    c->mean = c->made;
+    struct hth_blob *mean = c->made;
     c->made = NULL;
-    c->to = link;
-    c->by_arrive = false;
-    collab_ask(c, ASK_STEP);
+    collab_step(c, link, mean, false);
+    hth_blob_unref(mean);
 }

@@ -8,7 +8,7 @@
 #include <string.h>
 
 #define AGAIN_US  (20 * HTH_US_PER_MS)
-#define LOST_US   (200 * HTH_US_PER_MS) /* until another member is asked */
+#define LOST_US   (200 * HTH_US_PER_MS) /* until another one is asked */
 #define ANSWER_US (3 * HTH_US_PER_S)    /* a READY is answered by then */
 
 /* One may end while the next begins, and one hold on to a member that is lost. */
@@ -22,14 +22,13 @@ struct helped {
 struct hth_roll_helper {
     struct hth_env *env;
     struct hth_rpc *rpc;
-    struct hth_roll_helper_opts opts;
+    struct hth_collab_opts opts;
+    hth_fn *on_round;
+    void *arg;
     struct hth_heads *heads;
     struct hth_timer *timer;
-    struct hth_rpc_call *call;  /* its READY; NULL: none is out */
-    struct hth_roll_peer to;    /* whom that was sent to, or is next; family 0: nobody is known */
-    struct hth_roll_peer heard; /* the last caller of whom a record came; likewise */
-    struct hth_ready_reply go;  /* the last list: its members know who calls */
-    uint32_t asked;             /* of them */
+    struct hth_rpc_call *call; /* its READY; NULL: none is out */
+    struct hth_roll_peer to;   /* whom that was sent to, or is next; family 0: nobody is known */
     struct helped helped[ROUNDS];
     bool rests;
     struct hth_roll_helper_stats stats;
@@ -44,8 +43,7 @@ static void on_reduced(void *arg, const struct hth_reduce_result *result)
     a->round = NULL;
     hth_line_counts(stats, result);
     hth_line_ends(stats, result->err, result->took_us);
-    if (a->helper->opts.on_round != NULL)
-        a->helper->opts.on_round(a->helper->opts.arg);
+    a->helper->on_round(a->helper->arg);
 }
 
 static struct helped *find_free(struct hth_roll_helper *h)
@@ -79,10 +77,10 @@ static enum hth_err reduce(struct hth_roll_helper *h, const struct hth_roll_grou
     return HTH_OK;
 }
 
-static void help(struct hth_roll_helper *h)
+static void help(struct hth_roll_helper *h, struct hth_ready_reply *go)
 {
     struct hth_roll_group group;
-    hth_line_group(h->env->crypto, &h->env->self, &h->go, &group);
+    hth_line_group(h->env->crypto, &h->env->self, go, &group);
     if (group.self < group.count || group.self == group.count + group.helpers)
         return; /* not its GO */
     enum hth_err err = reduce(h, &group);
@@ -97,18 +95,14 @@ static void again(struct hth_roll_helper *h, int64_t after_us)
         hth_timer_set(h->env, h->timer, after_us);
 }
 
-/* Somebody else who may know who calls. */
+/* Another one who says that it calls, and at least knows who does. */
 static void ask_another(struct hth_roll_helper *h)
 {
-    bool first = !hth_peer_id_eq(&h->to.id, &h->heard.id) && h->heard.addr.family != 0;
-    if (first)
-        h->to = h->heard;
-    for (uint32_t k = 0; k < h->go.count && !first; k++) {
-        const struct hth_roll_peer *p = &h->go.peer[h->asked++ % h->go.count];
-        if (p->addr.family == 0)
-            continue;
-        h->to = *p;
-        break;
+    struct hth_head_note note;
+    struct hth_roll_peer next = {.life = 0};
+    if (hth_heads_next(h->heads, &note, &next.id) && !hth_head_is_none(&note.head)) {
+        next.addr = note.addr;
+        h->to = next;
     }
     again(h, LOST_US);
 }
@@ -125,10 +119,8 @@ static void on_answer(void *arg, const struct hth_rpc_result *result)
         ask_another(h);
         return;
     }
-    if (reply.kind == HTH_READY_GO) {
-        h->go = reply;
-        help(h);
-    }
+    if (reply.kind == HTH_READY_GO)
+        help(h, &reply);
     if (reply.kind == HTH_READY_MOVE)
         h->to = reply.peer[0];
     again(h, reply.kind == HTH_READY_GO || reply.kind == HTH_READY_WAIT ? 0 : AGAIN_US);
@@ -161,17 +153,16 @@ static void on_head(void *arg, const struct hth_head_note *note, const struct ht
     if (hth_head_is_none(&note->head) || note->addr.family == 0)
         return;
     h->stats.step = note->step;
-    h->heard = (struct hth_roll_peer){.id = *by, .addr = note->addr};
     if (h->to.addr.family != 0)
         return;
-    h->to = h->heard;
+    h->to = (struct hth_roll_peer){.id = *by, .addr = note->addr};
     again(h, 0);
 }
 
 /* ---- life --------------------------------------------------------------------------------- */
 
 enum hth_err hth_roll_helper_new(struct hth_env *env, struct hth_rpc *rpc,
-                                 const struct hth_roll_helper_opts *opts,
+                                 const struct hth_collab_opts *opts, hth_fn *on_round, void *arg,
                                  struct hth_roll_helper **out)
 {
     *out = NULL;
@@ -181,6 +172,8 @@ enum hth_err hth_roll_helper_new(struct hth_env *env, struct hth_rpc *rpc,
     h->env = env;
     h->rpc = rpc;
     h->opts = *opts;
+    h->on_round = on_round;
+    h->arg = arg;
     for (uint32_t i = 0; i < ROUNDS; i++)
         h->helped[i].helper = h;
     h->timer = hth_timer_new(env, on_timer, h);

@@ -2,9 +2,9 @@
 /*
  * helper.h: a peer that holds no state of the run and reduces for its trainers.
  *
- * A helper follows the run's records (heads.h) to the member that calls, and is READY there, with
- * the flag HELPS. The caller holds that as it holds its members' READYs; its GO lists the helpers
- * behind the members, and is the answer. They reduce shares of the round's values by their
+ * A helper asks one after the other of those who say that they call (heads.h), and is READY there,
+ * with the flag HELPS. The caller holds that as it holds its members' READYs; its GO lists the
+ * helpers behind the members, and is the answer. They reduce shares of the round's values by their
  * bandwidth (line.h), so that the members' shares become smaller.
  *
  *     helper                             caller
@@ -23,36 +23,14 @@
 #ifndef HTH_COLLAB_HELPER_H
 #define HTH_COLLAB_HELPER_H
 
-#include "averaging/averager.h"
-#include "averaging/codec.h"
-#include "averaging/grid.h"
-#include "core/env.h"
-#include "core/ident.h"
+#include "collab/collab.h"
 
-struct hth_dht;
-struct hth_reducer;
 struct hth_roll_helper;
-struct hth_rpc;
 
-/* As the trainers', collab.h. */
-struct hth_roll_helper_opts {
-    const char *network;
-    uint64_t schema;
-    struct hth_addr addr;
-    double bandwidth; /* bit/s that it can send; 0: not known */
-    uint64_t count;
-    const struct hth_avg_span *spans;
-    uint32_t span_count;
-    struct hth_avg_shape shape;
-    struct hth_dht *dht;
-    struct hth_reducer *reducer;
-    hth_fn *on_round; /* one has ended; may be NULL */
-    void *arg;
-};
-
-/* Errors: E_CONFIG (no address, no floats), those of a board. */
+/* Options as the trainers' have them, as far as a helper needs them. `on_round`: one has ended.
+ * Errors: E_CONFIG (no address, no floats), those of a board. */
 enum hth_err hth_roll_helper_new(struct hth_env *env, struct hth_rpc *rpc,
-                                 const struct hth_roll_helper_opts *opts,
+                                 const struct hth_collab_opts *opts, hth_fn *on_round, void *arg,
                                  struct hth_roll_helper **out) HTH_MUST;
 /* Leaves rounds that are under way. NULL is fine. */
 void hth_roll_helper_free(struct hth_roll_helper *helper);

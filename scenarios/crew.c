@@ -8,6 +8,7 @@
 #include "kernels/params.h"
 #include "rpc/rpc.h"
 #include "scenarios/trunk.h"
+#include "trainer/helper.h"
 
 struct crew_member {
     struct hth_crew *crew;
@@ -15,7 +16,9 @@ struct crew_member {
     struct hth_node *node;
     struct hth_rpc *rpc;
     struct hth_avg_peer avg;
+    bool helps;
     struct hth_trainer *trainer;
+    struct hth_helper *helper;
     bool done;
 };
 
@@ -76,7 +79,9 @@ static enum hth_err make_averager(struct crew_member *m, struct hth_env *env, st
     struct hth_rpc_opts rpc = HTH_RPC_OPTS_INIT;
     struct hth_avg_peer_opts o = {.network = HTH_CREW_NETWORK,
                                   .addr = *addr,
-                                  .mode = addr->family != 0 ? HTH_AVG_TRAINER : HTH_AVG_CLIENT,
+                                  .mode = m->helps            ? HTH_AVG_HELPER
+                                          : addr->family != 0 ? HTH_AVG_TRAINER
+                                                              : HTH_AVG_CLIENT,
                                   .roster = m->crew->opts.roster,
                                   .reducer = m->crew->opts.reducer,
                                   .moshpit = m->crew->opts.moshpit,
@@ -91,6 +96,18 @@ static enum hth_err make_averager(struct crew_member *m, struct hth_env *env, st
     rpc.arg = &m->avg;
     HTH_TRY(hth_rpc_new(env, &rpc, &m->rpc));
     return hth_avg_peer_open(env, m->rpc, dht, &o, &m->avg);
+}
+
+static enum hth_err make_helper(struct crew_member *m, struct hth_env *env,
+                                const struct hth_trainer_opts *like)
+{
+    const struct hth_helper_opts o = {.model = like->model,
+                                      .optim = like->optim,
+                                      .share = like->share,
+                                      .averager = like->averager,
+                                      .rpc = like->rpc};
+
+    return hth_helper_new(env, &o, &m->helper);
 }
 
 static enum hth_err start(struct crew_member *m, struct hth_env *env, struct hth_dht *dht)
@@ -117,9 +134,13 @@ static enum hth_err start(struct crew_member *m, struct hth_env *env, struct hth
     trainer.on.arg = m;
     if (m->crew->opts.edit != NULL)
         m->crew->opts.edit(m->crew->opts.arg, m->index, &trainer);
-    HTH_TRY(hth_trainer_new(env, &trainer, &m->trainer));
+    if (m->helps)
+        HTH_TRY(make_helper(m, env, &trainer));
+    else
+        HTH_TRY(hth_trainer_new(env, &trainer, &m->trainer));
     hth_roster_speak(m->avg.roster);
-    hth_trainer_start(m->trainer);
+    if (!m->helps)
+        hth_trainer_start(m->trainer);
     return HTH_OK;
 }
 
@@ -128,7 +149,7 @@ static void boot(struct hth_env *env, struct hth_dht *dht, void *arg)
     struct crew_member *m = arg;
     enum hth_err err = start(m, env, dht);
 
-    m->done = false;
+    m->done = m->helps;
     if (m->crew->err == HTH_OK)
         m->crew->err = err;
 }
@@ -139,9 +160,11 @@ static void halt(struct hth_env *env, void *arg)
 
     (void)env;
     hth_trainer_free(m->trainer);
+    hth_helper_free(m->helper);
     hth_avg_peer_close(&m->avg);
     hth_rpc_free(m->rpc);
     m->trainer = NULL;
+    m->helper = NULL;
     m->rpc = NULL;
 }
 
@@ -161,6 +184,14 @@ uint32_t hth_crew_join(struct hth_crew *crew)
     snprintf(name, sizeof(name), "trainer%u", m->index);
     m->node = hth_world_node(crew->world, name, &o);
     return crew->count++;
+}
+
+uint32_t hth_crew_help(struct hth_crew *crew)
+{
+    uint32_t i = hth_crew_join(crew);
+
+    crew->members[i].helps = true;
+    return i;
 }
 
 struct hth_crew *hth_crew_new(struct hth_world *world, const struct hth_crew_opts *opts)
@@ -199,6 +230,11 @@ struct hth_trainer *hth_crew_trainer(struct hth_crew *crew, uint32_t i)
     return crew->members[i].trainer;
 }
 
+struct hth_helper *hth_crew_helper(struct hth_crew *crew, uint32_t i)
+{
+    return crew->members[i].helper;
+}
+
 struct hth_roster *hth_crew_roster(struct hth_crew *crew, uint32_t i)
 {
     return crew->members[i].avg.roster;
@@ -207,11 +243,6 @@ struct hth_roster *hth_crew_roster(struct hth_crew *crew, uint32_t i)
 struct hth_rpc *hth_crew_rpc(struct hth_crew *crew, uint32_t i)
 {
     return crew->members[i].rpc;
-}
-
-struct hth_averager *hth_crew_averager(struct hth_crew *crew, uint32_t i)
-{
-    return crew->members[i].avg.averager.ops != NULL ? &crew->members[i].avg.averager : NULL;
 }
 
 bool hth_crew_is_done(const struct hth_crew *crew, uint32_t i)

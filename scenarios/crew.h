@@ -3,7 +3,7 @@
  * crew.h: several trainers of one run in a simulated world, each made of the production parts, that
  * average their trunks:
  *
- *   member i   rpc + averager (averaging/peer.h) + trainer, with experts of its own
+ *   member i   rpc + averager (averaging/peer.h) + trainer, with experts of its own, or a helper
  *
  * The experts are local, so differences between members come from averaging alone. With learning
  * rate 0 the experts stay equal everywhere, and only the trunk learns.
@@ -20,6 +20,7 @@
 #include "trainer/trainer.h"
 
 struct hth_crew;
+struct hth_helper;
 
 #define HTH_CREW_NETWORK "crew"
 #define HTH_CREW_PORT    7000
@@ -55,10 +56,12 @@ void hth_crew_free(struct hth_crew *crew);
 uint32_t hth_crew_join(struct hth_crew *crew);
 uint32_t hth_crew_count(const struct hth_crew *crew);
 struct hth_node *hth_crew_node(struct hth_crew *crew, uint32_t i);
-/* NULL while that member is down. */
+/* The same of one that helps and trains nothing (trainer/helper.h). */
+uint32_t hth_crew_help(struct hth_crew *crew);
+/* NULL while that member is down, and of a helper. */
 struct hth_trainer *hth_crew_trainer(struct hth_crew *crew, uint32_t i);
+struct hth_helper *hth_crew_helper(struct hth_crew *crew, uint32_t i); /* NULL of a trainer */
 struct hth_roster *hth_crew_roster(struct hth_crew *crew, uint32_t i);
-struct hth_averager *hth_crew_averager(struct hth_crew *crew, uint32_t i);
 struct hth_rpc *hth_crew_rpc(struct hth_crew *crew, uint32_t i);
 /* Whether the member has made all its updates. */
 bool hth_crew_is_done(const struct hth_crew *crew, uint32_t i);

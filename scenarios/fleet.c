@@ -180,8 +180,8 @@ void hth_fleet_add_trainer(struct hth_fleet_stats *sums, const struct hth_train_
     sums->requests += s->requests;
     sums->answers += s->answers;
     sums->answers_missing += s->answers_missing;
-    sums->rounds += s->rounds + s->share.steps_shared;
-    sums->rounds_failed += s->rounds_failed + s->share.run.averages.failed;
+    sums->rounds += s->share.run.averages.rounds;
+    sums->rounds_failed += s->share.run.averages.failed;
     sums->catch_ups += s->share.catch_ups;
     sums->not_finite += s->answers_bad;
     sums->updates += s->flights_landed;

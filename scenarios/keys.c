@@ -173,7 +173,7 @@ static void declare(struct key *k)
         memcpy(k->note.head.b, &k->env->self, sizeof(k->note.head.b));
     }
     hth_heads_topic(k->env->crypto, HTH_CREW_NETWORK,
-                    hth_share_schema(any_trainer(k), HTH_TICKET_GRADIENT), &topic);
+                    hth_settings_schema(&any_trainer(k)->settings, HTH_TICKET_GRADIENT), &topic);
     if (hth_publisher_new(k->env, hth_node_dht(k->node), &topic, &opts, write_note, k, &k->said) !=
         HTH_OK)
         k->said = NULL;

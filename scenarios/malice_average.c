@@ -278,14 +278,6 @@ static void on_leave(void *arg)
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
-static void on_change(void *arg)
-{
-    struct perjurer *p = arg;
-
-    if (p->helper != NULL)
-        hth_helper_nudge(p->helper);
-}
-
 static void perjurer_stop(void *self)
 {
     struct perjurer *p = self;
@@ -354,7 +346,6 @@ static enum hth_err join(struct perjurer *p)
     rpc.arg = &p->avg;
     avg.bandwidth = p->manner->bandwidth;
     avg.mode = p->manner->mode;
-    avg.on_change = on_change;
     avg.on_lost = on_lost;
     avg.arg = p;
     if (p->manner->on_part != NULL)

@@ -13,19 +13,16 @@
 #include "core/blob.h"
 #include "core/mem.h"
 #include "core/rng.h"
-#include "kernels/params.h"
 #include "scenarios/malice_int.h"
-#include "trainer/settings.h"
 #include "trainer/trainer_int.h"
 
-#define PARTS      3 /* of a state: parameters and the optimiser's two */
 #define META_BYTES 40
 /* Between two claims: a head that it fetched voids its batch. */
 #define CLAIM_US (100 * HTH_US_PER_MS)
 /* Of a round and of a step: alone on its own chain it would make any number of them in no time. */
 #define WORK_US (20 * HTH_US_PER_MS)
 
-enum asked { NOTHING, TAKE, STEP, COPY, ADOPT };
+enum asked { NOTHING, TAKE, STEP, ADOPT };
 
 struct hth_malice_member {
     struct hth_env *env;
@@ -37,6 +34,7 @@ struct hth_malice_member {
     struct hth_timer *timer;
     struct hth_rng rng;
     enum asked asked;
+    bool copies;           /* it was asked to, too */
     struct hth_blob *last; /* mean */
 };
 
@@ -66,6 +64,8 @@ static void answer_copy(struct hth_malice_member *m)
 {
     struct hth_blob *values = NULL;
     uint8_t meta[META_BYTES];
+
+    m->copies = false;
     enum hth_err err = hth_env_blob_new(m->env, m->collab_opts.state_bytes, NULL, &values);
 
     for (size_t i = 0; i < sizeof(meta); i++)
@@ -84,6 +84,8 @@ static void on_timer(void *arg)
     if (m->collab == NULL)
         return; /* it could not come again */
     m->asked = NOTHING;
+    if (m->copies)
+        answer_copy(m);
     switch (asked) {
     case NOTHING:
         break;
@@ -92,9 +94,6 @@ static void on_timer(void *arg)
         break;
     case STEP:
         hth_collab_stepped(m->collab);
-        break;
-    case COPY:
-        answer_copy(m);
         break;
     case ADOPT:
         hth_collab_adopted(m->collab, HTH_OK);
@@ -137,7 +136,11 @@ static void on_step(void *arg, struct hth_blob *mean, uint64_t samples,
 
 static void on_copy(void *arg)
 {
-    ask(arg, COPY);
+    struct hth_malice_member *m = arg;
+
+    m->copies = true;
+    if (m->asked == NOTHING)
+        ask(m, NOTHING);
 }
 
 static void on_adopt(void *arg, const struct hth_state_result *state, const uint8_t *meta,
@@ -174,6 +177,7 @@ static enum hth_err join(struct hth_malice_member *m)
                                               .may_begin = may_begin};
 
     m->asked = NOTHING;
+    m->copies = false;
     m->collab_opts.life = hth_rng_u64(&m->rng);
     HTH_TRY(hth_collab_new(m->env, m->opts.rpc, &m->collab_opts, &ops, m, &m->collab));
     tell(m);
@@ -188,29 +192,19 @@ static enum hth_err make(struct hth_malice_member *m)
     struct hth_settings settings;
     uint32_t span_count;
 
+    share.network = m->opts.place->network;
+    share.addr = m->opts.addr;
+    share.bandwidth = 0;
     share.roster = m->opts.avg->roster;
     share.reducer = m->opts.avg->reducer;
+    share.dht = m->opts.place->dht;
+    share.bootstrap = m->opts.bootstrap;
+    share.strangers = false;
     HTH_TRY(hth_model_new(t->backend, &t->model, &m->model));
     HTH_TRY(hth_share_spans(m->model, share.format, 1, &m->spans, &span_count));
     hth_settings_of(m->model, &t->optim, &share, &settings);
     hth_settings_set(share.roster, &settings, HTH_TICKET_PARAMS);
-    uint64_t count = hth_params_flat_len(hth_model_params(m->model));
-    m->collab_opts = (struct hth_collab_opts){
-        .network = m->opts.place->network,
-        .schema = hth_settings_schema(&settings, HTH_TICKET_GRADIENT),
-        .addr = m->opts.addr,
-        .count = count,
-        .state_bytes = PARTS * count * sizeof(float),
-        .spans = m->spans,
-        .span_count = span_count,
-        .target = share.target,
-        .shape = share.shape,
-        .eventual = !share.strict,
-        .bootstrap = m->opts.bootstrap,
-        .look_us = share.look_us,
-        .dht = m->opts.place->dht,
-        .reducer = share.reducer,
-    };
+    m->collab_opts = hth_share_collab(m->model, &settings, &share, m->spans, span_count);
     return join(m);
 }
 

@@ -6,14 +6,11 @@
  * a job adds average - copy to the parameters as they are then. Adam's second moment stays >= 0.
  *
  * Nobody proves what others bring. So with `clip` a mean is refused that lies further from the copy
- * than HTH_FAR_CHANGES times the largest of the last HTH_AVG_CHANGES changes: how far this
- * trainer's own steps have moved its values since the mean before. Means are no change, so that no
- * series of them widens the bound, nor does a series of refused ones; only a trainer whose rounds
- * all failed may be far off.
+ * than HTH_FAR_CHANGES times the largest change of late: how far this trainer's own steps have moved
+ * its values since the mean before. Means are no change, so that no series of them widens the
+ * bound, nor does a series of refused ones; only a trainer whose rounds all failed may be far off.
  */
 #include <math.h>
-#include <stdio.h>
-#include <string.h>
 
 #include "averaging/reduce.h"
 #include "averaging/roster.h"
@@ -23,21 +20,9 @@
 
 #define REFUSED_MAX 8 /* means in a row */
 
-static const enum hth_part part_of[] = {HTH_PART_VALUE, HTH_PART_STATE0, HTH_PART_STATE1};
-
-static size_t flat_len(const struct hth_trainer *t)
-{
-    return hth_params_flat_len(t->model->params);
-}
-
 static size_t offer_bytes(const struct hth_trainer *t)
 {
-    return t->average.parts * flat_len(t) * sizeof(float);
-}
-
-uint64_t hth_share_schema(const struct hth_trainer *t, uint32_t ticket)
-{
-    return hth_settings_schema(&t->settings, ticket);
+    return t->average.parts * hth_trunk_floats(t) * sizeof(float);
 }
 
 /* ---- offering -------------------------------------------------------------------------------- */
@@ -51,16 +36,14 @@ static void snapshot_run(struct hth_work *work)
 {
     struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, average.snapshot);
     struct hth_average *a = &t->average;
-    float *out = (float *)a->values->data;
-    size_t n = flat_len(t);
+    const float *out = (const float *)a->values->data;
+    size_t n = hth_trunk_floats(t);
 
-    for (uint32_t i = 0; i < a->parts && work->err == HTH_OK; i++) {
-        work->err =
-            hth_params_export(t->model->exec, t->model->params, part_of[i], 0, n, out + i * n);
-        if (a->since != NULL)
-            a->change[i][a->changes % HTH_AVG_CHANGES] =
-                hth_reduce_distance(out + i * n, (const float *)a->since->data + i * n, n);
-    }
+    work->err = hth_run_state_export(t, a->parts, a->values);
+    for (uint32_t i = 0; i < a->parts && work->err == HTH_OK && a->since != NULL; i++)
+        a->change[i] =
+            HTH_MAX(HTH_FAR_FADES * a->change[i],
+                    hth_reduce_distance(out + i * n, (const float *)a->since->data + i * n, n));
 }
 
 static void snapshot_done(struct hth_work *work, enum hth_err err)
@@ -70,9 +53,9 @@ static void snapshot_done(struct hth_work *work, enum hth_err err)
     double samples = (double)(t->stats.samples - a->samples_at);
     const struct hth_avg_offer offer = {
         .values = a->values,
-        .count = a->parts * flat_len(t),
+        .count = a->parts * hth_trunk_floats(t),
         .weight = HTH_MIN(HTH_MAX(samples, 1.0), HTH_AVG_WEIGHT_MAX),
-        .schema = hth_share_schema(t, HTH_TICKET_PARAMS),
+        .schema = hth_settings_schema(&t->settings, HTH_TICKET_PARAMS),
         .spans = a->spans,
         .span_count = a->span_count,
     };
@@ -83,7 +66,6 @@ static void snapshot_done(struct hth_work *work, enum hth_err err)
         a->values = NULL;
         return;
     }
-    a->changes += err == HTH_OK;
     if (err == HTH_OK)
         err = hth_averager_offer(&a->averager, &offer);
     if (err == HTH_OK) {
@@ -143,32 +125,26 @@ static enum hth_err difference_of(struct hth_trainer *t, uint32_t part, double s
 {
     const struct hth_average *a = &t->average;
     const float *average = (const float *)a->mean->data, *copy = (const float *)a->values->data;
-    size_t n = flat_len(t);
+    size_t n = hth_trunk_floats(t);
     float *flat;
 
-    HTH_TRY(hth_model_flat_take(t->model, part_of[part], &flat));
+    HTH_TRY(hth_model_flat_take(t->model, hth_run_part[part], &flat));
     add_difference(flat, average + part * n, copy + part * n, n, sums);
-    for (size_t i = 0; part_of[part] == HTH_PART_STATE1 && i < n; i++)
+    for (size_t i = 0; hth_run_part[part] == HTH_PART_STATE1 && i < n; i++)
         flat[i] = flat[i] > 0 ? flat[i] : 0;
-    return hth_model_flat_give(t->model, part_of[part], flat, true);
+    return hth_model_flat_give(t->model, hth_run_part[part], flat, true);
 }
 
 static bool is_far(const struct hth_trainer *t)
 {
     const struct hth_average *a = &t->average;
     const float *average = (const float *)a->mean->data, *copy = (const float *)a->values->data;
-    size_t n = flat_len(t);
+    size_t n = hth_trunk_floats(t);
 
-    for (uint32_t part = 0; t->opts.share.clip > 0 && part < a->parts; part++) {
-        double largest = 0;
-
-        for (uint32_t i = 0; i < HTH_MIN(a->changes, HTH_AVG_CHANGES); i++)
-            largest = HTH_MAX(largest, a->change[part][i]);
-        /* Not of a distance that is no number. */
+    for (uint32_t part = 0; t->opts.share.clip > 0 && part < a->parts; part++)
         if (!(hth_reduce_distance(average + part * n, copy + part * n, n) <=
-              HTH_FAR_CHANGES * largest))
+              HTH_FAR_CHANGES * a->change[part])) /* also if the distance is no number */
             return true;
-    }
     return false;
 }
 
@@ -201,26 +177,17 @@ static void doubt_oneself(struct hth_trainer *t)
     hth_newcomer_again(t);
 }
 
-/* The first one, and each time that there are twice as many. */
+/* Told of the first one, and each time that there are twice as many. */
 static void count_refused(struct hth_trainer *t)
 {
     uint64_t n = ++t->stats.share.means_refused;
-    struct hth_averager_stats stats;
-    char id[HTH_PEER_SHORT_LEN], ids[HTH_AVG_STATUS_MEMBERS * (HTH_PEER_SHORT_LEN + 1)] = "";
-    size_t len = 0;
 
     hth_metric_add(t->metrics.means_refused, 1);
-    if ((n & (n - 1)) != 0)
-        return;
-    hth_averager_stats(&t->average.averager, &stats);
-    for (uint32_t i = 0; i < HTH_MIN(stats.last.members, HTH_AVG_STATUS_MEMBERS); i++)
-        if (!hth_peer_id_eq(&stats.last.member[i], &t->env->self))
-            len += (size_t)snprintf(ids + len, sizeof(ids) - len, " %s",
-                                    hth_peer_id_short(&stats.last.member[i], id));
-    HTH_LOG(t->env, HTH_WARN, HTH_SUB_AVG,
-            "the mean with%s is refused (%llu so far): it is further from the own parameters than "
-            "%g of their own changes; one of them is broken, or lies",
-            ids, (unsigned long long)n, HTH_FAR_CHANGES);
+    if ((n & (n - 1)) == 0)
+        HTH_LOG(t->env, HTH_WARN, HTH_SUB_AVG,
+                "a mean is refused (%llu so far): it is further from the own parameters than %g of "
+                "their own changes; one of its members is broken, or lies",
+                (unsigned long long)n, HTH_FAR_CHANGES);
 }
 
 static void difference_done(struct hth_work *work, enum hth_err err)
@@ -251,25 +218,26 @@ static void difference_done(struct hth_work *work, enum hth_err err)
     t->stats.share.norm = a->norm;
 }
 
-static void round_of_params(struct hth_trainer *t, const struct hth_avg_result *result)
+static void on_round(void *arg, const struct hth_avg_result *result)
 {
+    struct hth_trainer *t = arg;
     struct hth_average *a = &t->average;
 
+    if (t->freed)
+        return;
+    hth_share_tell_round(t->opts.share.roster, &result->round, t->stats.share.distance,
+                         t->stats.share.norm);
     a->out = false;
     if (a->discard || t->newcomer.boot == HTH_BOOT_APPLY) {
         a->discard = false;
         return;
     }
-    if (result->err != HTH_OK || result->average == NULL ||
-        result->average->size != offer_bytes(t) || result->values == NULL ||
-        result->values->size != offer_bytes(t) || a->mean != NULL) {
-        t->stats.rounds_failed++;
+    if (result->err != HTH_OK) {
         HTH_LOG(t->env, HTH_INFO, HTH_SUB_AVG,
                 "round for the parameters failed: %s; they stay as they are until the next round",
                 hth_avg_reason_text(result->reason));
         return;
     }
-    t->stats.rounds++;
     a->busy = true;
     a->mean = hth_blob_ref(result->average);
     a->values = hth_blob_ref(result->values);
@@ -277,17 +245,6 @@ static void round_of_params(struct hth_trainer *t, const struct hth_avg_result *
     a->apply.done = difference_done;
     a->apply.job.bytes_moved = 4.0 * (double)offer_bytes(t);
     hth_queue_push(&t->trunk, &a->apply);
-}
-
-static void on_round(void *arg, const struct hth_avg_result *result)
-{
-    struct hth_trainer *t = arg;
-
-    if (t->freed)
-        return;
-    hth_share_tell_round(t->opts.share.roster, &result->round, t->stats.share.distance,
-                         t->stats.share.norm);
-    round_of_params(t, result);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */

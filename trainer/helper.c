@@ -8,7 +8,6 @@
 #include "kernels/params.h"
 #include "trainer/trainer_int.h"
 
-#define POLL_US  (100 * HTH_US_PER_MS)
 #define AGAIN_US (250 * HTH_US_PER_MS) /* after a matching that found no group */
 
 struct hth_helper {
@@ -23,15 +22,15 @@ struct hth_helper {
     struct hth_avg_span *spans;
     uint32_t span_count;
     struct hth_timer *timer;
-    bool out;         /* an offer is with the averager */
-    int64_t again_us; /* no further offer before this time */
+    bool out; /* an offer is with the averager */
     bool resting;
 };
 
 /* ---- parameters ------------------------------------------------------------------------------ */
 
-static void look(struct hth_helper *h)
+static void on_timer(void *arg)
 {
+    struct hth_helper *h = arg;
     const struct hth_avg_offer offer = {
         .count = h->parts * hth_params_flat_len(hth_model_params(h->model)),
         .schema = hth_settings_schema(&h->settings, HTH_TICKET_PARAMS),
@@ -39,20 +38,11 @@ static void look(struct hth_helper *h)
         .span_count = h->span_count,
     };
 
+    if (h->resting || h->out)
+        return;
     h->out = hth_averager_offer(h->averager, &offer) == HTH_OK;
     if (!h->out)
-        h->again_us = hth_now_us(h->env) + AGAIN_US;
-}
-
-static void on_timer(void *arg)
-{
-    struct hth_helper *h = arg;
-
-    if (h->resting)
-        return;
-    if (!h->out && hth_now_us(h->env) >= h->again_us)
-        look(h);
-    hth_timer_set(h->env, h->timer, POLL_US);
+        hth_timer_set(h->env, h->timer, AGAIN_US);
 }
 
 static void on_round(void *arg, const struct hth_avg_result *r)
@@ -60,9 +50,8 @@ static void on_round(void *arg, const struct hth_avg_result *r)
     struct hth_helper *h = arg;
 
     h->out = false;
-    h->again_us = hth_now_us(h->env) + (r->err == HTH_OK ? 0 : AGAIN_US);
     hth_share_tell_round(h->roster, &r->round, 0, 0);
-    hth_helper_nudge(h);
+    hth_timer_set(h->env, h->timer, r->err == HTH_OK ? 0 : AGAIN_US);
 }
 
 /* ---- shared batches -------------------------------------------------------------------------- */
@@ -77,27 +66,6 @@ static void on_roll_round(void *arg)
     hth_share_tell_round(h->roster, &stats.averages.last, 0, 0);
 }
 
-static enum hth_err help_by_roll(struct hth_helper *h, struct hth_rpc *rpc)
-{
-    const struct hth_share_opts *s = &h->share;
-    const struct hth_roll_helper_opts opts = {
-        .network = s->network,
-        .schema = hth_settings_schema(&h->settings, HTH_TICKET_GRADIENT),
-        .addr = s->addr,
-        .bandwidth = s->bandwidth,
-        .count = hth_params_flat_len(hth_model_params(h->model)),
-        .spans = h->spans,
-        .span_count = h->span_count,
-        .shape = s->shape,
-        .dht = s->dht,
-        .reducer = s->reducer,
-        .on_round = on_roll_round,
-        .arg = h,
-    };
-
-    return hth_roll_helper_new(h->env, rpc, &opts, &h->roll);
-}
-
 /* ---- life ------------------------------------------------------------------------------------ */
 
 enum hth_err hth_helper_new(struct hth_env *env, const struct hth_helper_opts *opts,
@@ -107,24 +75,26 @@ enum hth_err hth_helper_new(struct hth_env *env, const struct hth_helper_opts *o
     enum hth_err err;
 
     *out = NULL;
-    if (opts->share.roster == NULL || opts->averager == NULL)
-        return HTH_E_CONFIG;
     h = hth_new(struct hth_helper);
     h->env = env;
     h->roster = opts->share.roster;
     h->averager = opts->averager;
     h->share = opts->share;
-    HTH_GOTO(fail, hth_model_new(opts->backend, &opts->model, &h->model));
+    HTH_GOTO(fail, hth_model_new(NULL, &opts->model, &h->model));
     h->parts = hth_share_parts(h->model, h->share.states && h->share.mode == HTH_SHARE_LOCAL);
     HTH_GOTO(fail, hth_share_spans(h->model, h->share.format, h->parts, &h->spans, &h->span_count));
     hth_settings_of(h->model, &opts->optim, &h->share, &h->settings);
     hth_settings_set(h->roster, &h->settings, HTH_TICKET_PARAMS);
     HTH_GOTO(fail, hth_averager_start(h->averager, on_round, h));
     h->timer = hth_timer_new(env, on_timer, h);
-    if (h->share.mode == HTH_SHARE_BATCH)
-        HTH_GOTO(fail, help_by_roll(h, opts->rpc));
-    else
+    if (h->share.mode == HTH_SHARE_BATCH) {
+        struct hth_collab_opts run =
+            hth_share_collab(h->model, &h->settings, &h->share, h->spans, h->span_count);
+
+        HTH_GOTO(fail, hth_roll_helper_new(env, opts->rpc, &run, on_roll_round, h, &h->roll));
+    } else {
         hth_timer_set(env, h->timer, 0);
+    }
     *out = h;
     return HTH_OK;
 fail:
@@ -143,12 +113,6 @@ void hth_helper_free(struct hth_helper *h)
     hth_model_free(h->model);
     hth_free(h->spans);
     hth_free(h);
-}
-
-void hth_helper_nudge(struct hth_helper *h)
-{
-    if (h->roll == NULL)
-        hth_timer_set(h->env, h->timer, 0);
 }
 
 void hth_helper_quiesce(struct hth_helper *h)

@@ -9,11 +9,8 @@
  * their own values of that share for one round.
  *
  * It follows the trainers. If they step by themselves, it takes part in each round of the
- * parameters. If they share batches by roll call (share.reducer), it is in their callers' lists
- * (collab/helper.h). If they share them without, it follows the median of their steps, offers when
- * the batch is about to be full (the gradients), and once more in steps whose parameters are
- * averaged. Trainers wait for it no longer than for a trainer: population, grid and quorum are
- * counted without it.
+ * parameters. If they share batches, it is in their callers' lists (collab/helper.h). Trainers wait
+ * for it no longer than for a trainer: population, grid and quorum are counted without it.
  *
  * Loop thread. Averager and roster are borrowed; the averager's mode and the roster's flags say
  * that this is a helper. The helper sets the averager's callback.
@@ -27,26 +24,22 @@
 #include "trainer/share.h"
 #include "trainer/trainer.h"
 
-struct hth_backend;
 struct hth_helper;
 struct hth_rpc;
 
 struct hth_helper_opts {
-    const struct hth_backend *backend; /* NULL: the reference back end; computes nothing */
-    struct hth_model_opts model;       /* of the run: it gives the shapes of averages */
+    struct hth_model_opts model;  /* of the run: it gives the shapes of averages */
     struct hth_train_optim optim; /* of the run's trunk: it helps only trainers with this one */
     struct hth_share_opts share;  /* of the run, with the roster */
     struct hth_averager *averager;
-    struct hth_rpc *rpc; /* by roll call */
+    struct hth_rpc *rpc; /* of shared batches */
 };
 
-/* Errors: E_CONFIG (no roster, no averager), those of hth_model_new. */
+/* Errors: those of hth_model_new and of its parts. */
 enum hth_err hth_helper_new(struct hth_env *env, const struct hth_helper_opts *opts,
                             struct hth_helper **out) HTH_MUST;
 /* Leaves rounds that are under way. NULL is allowed. */
 void hth_helper_free(struct hth_helper *helper);
-/* Tells the helper that the roster has changed, so that it reads it at once. */
-void hth_helper_nudge(struct hth_helper *helper);
 
 /* Makes no further offers and lets those that are out end. Call it before the helper leaves. */
 void hth_helper_quiesce(struct hth_helper *helper);

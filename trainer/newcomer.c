@@ -113,7 +113,6 @@ static void fetch(struct hth_trainer *t);
 static void ready(struct hth_trainer *t)
 {
     t->newcomer.boot = HTH_BOOT_READY;
-    t->told_us = 0;
     if (t->opts.share.roster != NULL)
         hth_roster_set_flags(t->opts.share.roster, hth_roster_self(t->opts.share.roster)->flags &
                                                        ~HTH_ROSTER_BOOTSTRAPPING);
@@ -130,13 +129,8 @@ static void tried(struct hth_trainer *t, enum hth_err err)
         is_of_no_use(t, err);
         return;
     }
-    t->stats.updates = n->updates;
-    t->stats.samples = n->samples;
-    t->stats.rows = n->samples * t->model->opts.seq_len;
-    t->stats.share.catch_ups++;
+    hth_run_state_taken(t);
     hth_average_renew(t);
-    HTH_LOG(t->env, HTH_INFO, HTH_SUB_TRAIN, "goes on from step %llu of the run",
-            (unsigned long long)t->stats.updates);
     ready(t);
 }
 

@@ -19,16 +19,21 @@
 
 #define META_VERSION 3
 
-static const enum hth_part part_of[] = {HTH_PART_VALUE, HTH_PART_STATE0, HTH_PART_STATE1};
-
-static uint32_t part_count(const struct hth_trainer *t)
-{
-    return 1 + HTH_MIN(hth_params_state_slots(t->model->params), 2u);
-}
+const enum hth_part hth_run_part[] = {HTH_PART_VALUE, HTH_PART_STATE0, HTH_PART_STATE1};
 
 size_t hth_run_state_bytes(const struct hth_trainer *t)
 {
-    return part_count(t) * hth_params_flat_len(t->model->params) * sizeof(float);
+    return hth_share_parts(t->model, true) * hth_trunk_floats(t) * sizeof(float);
+}
+
+enum hth_err hth_run_state_export(const struct hth_trainer *t, uint32_t parts, struct hth_blob *out)
+{
+    size_t n = hth_trunk_floats(t);
+
+    for (uint32_t i = 0; i < parts; i++)
+        HTH_TRY(hth_params_export(t->model->exec, t->model->params, hth_run_part[i], 0, n,
+                                  (float *)out->data + i * n));
+    return HTH_OK;
 }
 
 /* ---- giving ---------------------------------------------------------------------------------- */
@@ -36,12 +41,8 @@ size_t hth_run_state_bytes(const struct hth_trainer *t)
 static void copy_run(struct hth_work *work)
 {
     struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, newcomer.give);
-    struct hth_newcomer *n = &t->newcomer;
-    size_t len = hth_params_flat_len(t->model->params);
 
-    for (uint32_t i = 0; i < part_count(t) && work->err == HTH_OK; i++)
-        work->err = hth_params_export(t->model->exec, t->model->params, part_of[i], 0, len,
-                                      (float *)n->given->data + i * len);
+    work->err = hth_run_state_export(t, hth_share_parts(t->model, true), t->newcomer.given);
 }
 
 /* No update comes between the job and this function, so that the counters match the copy. */
@@ -78,8 +79,8 @@ void hth_run_state_meta(const struct hth_trainer *t, uint8_t out[HTH_RUN_STATE_M
 
     hth_writer_init(&w, out, HTH_RUN_STATE_META);
     hth_write_u32(&w, META_VERSION);
-    hth_write_u32(&w, part_count(t) - 1);
-    hth_write_u64(&w, hth_params_flat_len(t->model->params));
+    hth_write_u32(&w, hth_share_parts(t->model, true) - 1);
+    hth_write_u64(&w, hth_trunk_floats(t));
     hth_write_u64(&w, t->stats.updates);
     hth_write_u64(&w, t->stats.samples);
     hth_write_u64(&w, hth_params_steps(t->model->params));
@@ -129,8 +130,8 @@ enum hth_err hth_run_state_open(const struct hth_trainer *t, const uint8_t *meta
     HTH_TRY(in.err);
     if (version != META_VERSION)
         return HTH_E_VERSION;
-    if (hth_reader_left(&in) > 0 || states != part_count(t) - 1 ||
-        floats != hth_params_flat_len(t->model->params))
+    if (hth_reader_left(&in) > 0 || states != hth_share_parts(t->model, true) - 1 ||
+        floats != hth_trunk_floats(t))
         return HTH_E_BAD_SHAPE;
     if (out->updates > HTH_AVG_STEP_MAX || out->steps > HTH_AVG_STEP_MAX ||
         out->samples > UINT64_MAX / 2)
@@ -154,12 +155,12 @@ static enum hth_err replace(struct hth_trainer *t)
 {
     struct hth_newcomer *n = &t->newcomer;
     const float *values = (const float *)n->values->data;
-    size_t len = hth_params_flat_len(t->model->params);
+    size_t len = hth_trunk_floats(t);
 
-    for (uint32_t i = 0; i < part_count(t); i++)
-        HTH_TRY(check_part(values + i * len, len, part_of[i]));
-    for (uint32_t i = 0; i < part_count(t); i++)
-        HTH_TRY(hth_params_import(t->model->exec, t->model->params, part_of[i], 0, len,
+    for (uint32_t i = 0; i < hth_share_parts(t->model, true); i++)
+        HTH_TRY(check_part(values + i * len, len, hth_run_part[i]));
+    for (uint32_t i = 0; i < hth_share_parts(t->model, true); i++)
+        HTH_TRY(hth_params_import(t->model->exec, t->model->params, hth_run_part[i], 0, len,
                                   values + i * len));
     hth_params_set_steps(t->model->params, n->steps);
     return HTH_OK;
@@ -191,4 +192,16 @@ void hth_run_state_adopt(struct hth_trainer *t, hth_run_state_adopted_fn *adopte
     n->apply.done = adopt_done;
     n->apply.job.bytes_moved = 3.0 * (double)hth_run_state_bytes(t);
     hth_queue_push(&t->trunk, &n->apply);
+}
+
+void hth_run_state_taken(struct hth_trainer *t)
+{
+    const struct hth_newcomer *n = &t->newcomer;
+
+    t->stats.updates = n->updates;
+    t->stats.samples = n->samples;
+    t->stats.rows = n->samples * t->model->opts.seq_len;
+    t->stats.share.catch_ups++;
+    HTH_LOG(t->env, HTH_INFO, HTH_SUB_TRAIN, "goes on from step %llu of the run",
+            (unsigned long long)t->stats.updates);
 }

@@ -50,6 +50,8 @@ struct hth_settings {
 
 void hth_settings_of(const struct hth_model *model, const struct hth_train_optim *optim,
                      const struct hth_share_opts *share, struct hth_settings *out);
+/* Kinds of what is averaged. */
+enum { HTH_TICKET_PARAMS, HTH_TICKET_GRADIENT };
 /* The schema of offers of the kind `ticket`. */
 uint64_t hth_settings_schema(const struct hth_settings *settings, uint32_t ticket);
 /* Publishes this peer's settings and its schema for `ticket` in the roster. */

@@ -10,21 +10,10 @@
 #include <stdio.h>
 #include <string.h>
 
-#define TELL_STEPS_US (3 * HTH_US_PER_S)
-
-/* Publishes the step of a trainer that steps by itself. No other trainer waits for it, so that
- * every TELL_STEPS_US is often enough. */
 void hth_share_tell(struct hth_trainer *t)
 {
-    struct hth_roster *r = t->opts.share.roster;
-    int64_t now = hth_now_us(t->env);
-
-    if (r == NULL)
-        return;
-    if (t->told_us != 0 && now - t->told_us < TELL_STEPS_US)
-        return;
-    t->told_us = now;
-    hth_roster_set_progress(r, t->stats.updates, 0, t->stats.samples_per_s);
+    if (t->opts.share.roster != NULL)
+        hth_roster_set_progress(t->opts.share.roster, t->stats.updates, 0, t->stats.samples_per_s);
 }
 
 uint32_t hth_share_parts(const struct hth_model *model, bool states)
@@ -51,6 +40,32 @@ enum hth_err hth_share_spans(const struct hth_model *model, enum hth_quant_forma
     return HTH_OK;
 }
 
+struct hth_collab_opts hth_share_collab(const struct hth_model *model,
+                                        const struct hth_settings *settings,
+                                        const struct hth_share_opts *share,
+                                        const struct hth_avg_span *spans, uint32_t span_count)
+{
+    uint64_t count = hth_params_flat_len(model->params);
+
+    return (struct hth_collab_opts){.network = share->network,
+                                    .schema = hth_settings_schema(settings, HTH_TICKET_GRADIENT),
+                                    .addr = share->addr,
+                                    .bandwidth = share->bandwidth,
+                                    .count = count,
+                                    .state_bytes =
+                                        hth_share_parts(model, true) * count * sizeof(float),
+                                    .spans = spans,
+                                    .span_count = span_count,
+                                    .target = share->target,
+                                    .shape = share->shape,
+                                    .eventual = !share->strict,
+                                    .bootstrap = share->bootstrap,
+                                    .strangers = share->strangers,
+                                    .look_us = share->look_us,
+                                    .dht = share->dht,
+                                    .reducer = share->reducer};
+}
+
 void hth_share_tell_round(struct hth_roster *roster, const struct hth_avg_round_info *round,
                           double distance, double norm)
 {
@@ -71,36 +86,31 @@ void hth_share_tell_round(struct hth_roster *roster, const struct hth_avg_round_
         hth_roster_set_last(roster, &last);
 }
 
-const char *hth_share_phase_name(enum hth_share_phase phase)
+const char *hth_share_phase_name(enum hth_collab_phase phase)
 {
     static const char *const names[] = {
-        [HTH_SHARE_LOOKING] = "looking for others",
-        [HTH_SHARE_FETCHING] = "fetching the run's state",
-        [HTH_SHARE_TRAINING] = "training",
-        [HTH_SHARE_AVERAGING] = "averaging",
-        [HTH_SHARE_STEPPING] = "stepping",
-        [HTH_SHARE_ALONE] = "alone",
+        [HTH_COLLAB_LOOKS] = "looking for others",
+        [HTH_COLLAB_FETCHES] = "fetching the run's state",
+        [HTH_COLLAB_GATHERS] = "training",
+        [HTH_COLLAB_AVERAGES] = "averaging",
+        [HTH_COLLAB_STEPS] = "stepping",
+        [HTH_COLLAB_ALONE] = "alone",
     };
 
     return (size_t)phase < HTH_ARRAY_LEN(names) ? names[phase] : "?";
 }
 
-static enum hth_share_phase phase_of(const struct hth_trainer *t,
-                                     const struct hth_collab_stats *run)
+/* Of a trainer that averages parameters, or is alone. */
+static void look_at_local(const struct hth_trainer *t, struct hth_collab_stats *out)
 {
-    if (t->collab != NULL)
-        return (enum hth_share_phase)run->phase;
-    if (t->opts.share.roster == NULL)
-        return HTH_SHARE_ALONE;
-    return t->newcomer.boot == HTH_BOOT_READY  ? HTH_SHARE_TRAINING
-           : t->newcomer.boot == HTH_BOOT_LOOK ? HTH_SHARE_LOOKING
-                                               : HTH_SHARE_FETCHING;
-}
-
-static void add_states(const struct hth_newcomer *n, struct hth_collab_stats *out)
-{
+    const struct hth_newcomer *n = &t->newcomer;
     struct hth_state_donor_stats given = {.bytes = 0};
 
+    out->phase = t->opts.share.roster == NULL ? HTH_COLLAB_ALONE
+                 : n->boot == HTH_BOOT_READY  ? HTH_COLLAB_GATHERS
+                 : n->boot == HTH_BOOT_LOOK   ? HTH_COLLAB_LOOKS
+                                              : HTH_COLLAB_FETCHES;
+    hth_averager_stats(&t->average.averager, &out->averages);
     out->fetch.news = n->news != NULL ? n->news : "";
     if (n->fetch != NULL)
         hth_state_fetch_progress(n->fetch, &out->fetch);
@@ -115,7 +125,6 @@ void hth_share_stats(const struct hth_trainer *t, struct hth_share_stats *out)
     if (t->collab != NULL)
         hth_collab_stats(t->collab, &out->run);
     else
-        add_states(&t->newcomer, &out->run);
-    out->phase = phase_of(t, &out->run);
+        look_at_local(t, &out->run);
     out->gathered = t->batch.samples;
 }

@@ -75,28 +75,16 @@ struct hth_share_opts {
         .every = 1, .target = 1024, .look_us = 2500 * HTH_US_PER_MS                                \
     }
 
-/* Those of enum hth_collab_phase, and one. */
-enum hth_share_phase {
-    HTH_SHARE_LOOKING,  /* for others, at the start */
-    HTH_SHARE_FETCHING, /* the state */
-    HTH_SHARE_TRAINING, /* LOCAL; or BATCH: gathering */
-    HTH_SHARE_AVERAGING,
-    HTH_SHARE_STEPPING,
-    HTH_SHARE_ALONE, /* there is no roster */
-};
-_Static_assert((int)HTH_SHARE_STEPPING == (int)HTH_COLLAB_STEPS, "phases have one order");
 /* "training". Never NULL. */
-const char *hth_share_phase_name(enum hth_share_phase phase);
+const char *hth_share_phase_name(enum hth_collab_phase phase);
 
 struct hth_share_stats {
-    enum hth_share_phase phase;
     /* BATCH */
     uint64_t gathered;           /* samples of this trainer towards the next step */
     uint64_t steps_shared;       /* steps taken on an average */
     uint64_t steps_alone;        /* ... on its own gradient, without other trainers */
-    uint64_t lost_samples;       /* gathered in vain, as a state was adopted */
     double weight;               /* samples behind the last step */
-    struct hth_collab_stats run; /* LOCAL: given_bytes and fetch alone */
+    struct hth_collab_stats run; /* LOCAL: phase, averages, given_bytes and fetch alone */
     /* LOCAL */
     uint64_t means_refused;  /* being too far from the own parameters, or no numbers */
     uint64_t states_refused; /* with which the own data lose more */

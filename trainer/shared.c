@@ -28,16 +28,11 @@
 
 #define SPEED_FACTOR 0.1
 
-static size_t flat_len(const struct hth_trainer *t)
-{
-    return hth_params_flat_len(t->model->params);
-}
-
 /* ---- gathering ---------------------------------------------------------------------------- */
 
 enum hth_err hth_batch_add(struct hth_trainer *t, const float *grad, double *norm)
 {
-    size_t n = flat_len(t);
+    size_t n = hth_trunk_floats(t);
     float samples = (float)t->opts.micro_batch;
     double sum = 0;
 
@@ -164,34 +159,30 @@ static bool on_may_begin(void *arg)
 
 static size_t blocks_of(const struct hth_trainer *t)
 {
-    return (flat_len(t) + HTH_AVG_FAR_FLOATS - 1) / HTH_AVG_FAR_FLOATS;
+    return (hth_trunk_floats(t) + HTH_AVG_FAR_FLOATS - 1) / HTH_AVG_FAR_FLOATS;
 }
 
 /* A mean of honest gradients is not much larger than the largest that this trainer took lately. A
  * stretch that it rarely touches may have what is usual elsewhere. */
 static void bound_means(struct hth_trainer *t, const float *mean)
 {
-    struct hth_batch *b = &t->batch;
-    size_t n = flat_len(t), blocks = blocks_of(t);
-    float *norm = b->norm[b->takes++ % HTH_AVG_CHANGES];
+    float *far = t->batch.far;
+    size_t n = hth_trunk_floats(t);
     double sum = 0;
 
-    for (size_t k = 0; k < blocks; k++) {
-        size_t first = k * HTH_AVG_FAR_FLOATS, count = HTH_MIN(n - first, HTH_AVG_FAR_FLOATS);
+    for (size_t first = 0; first < n; first += HTH_AVG_FAR_FLOATS) {
+        float *its = &far[first / HTH_AVG_FAR_FLOATS];
         double squares = 0;
 
-        for (size_t i = first; i < first + count; i++)
+        for (size_t i = first; i < HTH_MIN(n, first + HTH_AVG_FAR_FLOATS); i++)
             squares += (double)mean[i] * mean[i];
-        norm[k] = (float)sqrt(squares);
+        *its = HTH_MAX(HTH_FAR_FADES * *its, HTH_FAR_CHANGES * (float)sqrt(squares));
         sum += squares;
     }
-    for (size_t k = 0; k < blocks; k++) {
+    for (size_t k = 0; k < blocks_of(t); k++) {
         size_t count = HTH_MIN(n - k * HTH_AVG_FAR_FLOATS, HTH_AVG_FAR_FLOATS);
 
-        norm[k] = HTH_MAX(norm[k], (float)sqrt(sum * (double)count / (double)n));
-        b->far[k] = 0;
-        for (uint32_t i = 0; i < HTH_MIN(b->takes, HTH_AVG_CHANGES); i++)
-            b->far[k] = HTH_MAX(b->far[k], HTH_FAR_CHANGES * b->norm[i][k]);
+        far[k] = HTH_MAX(far[k], HTH_FAR_CHANGES * (float)sqrt(sum * (double)count / (double)n));
     }
 }
 
@@ -200,25 +191,17 @@ static void take_run(struct hth_work *work)
     struct hth_trainer *t = HTH_CONTAINER(work, struct hth_trainer, batch.take);
     struct hth_batch *b = &t->batch;
     const float *before = b->mean != NULL ? (const float *)b->mean->data : NULL;
-    float *mean = (float *)b->taking->data;
     float all = (float)(b->taken + b->samples);
-    size_t n = flat_len(t);
+    size_t n = hth_trunk_floats(t);
 
+    if (b->taking == NULL || all == 0)
+        return;
+    float *mean = (float *)b->taking->data;
     for (size_t i = 0; i < n; i++)
         mean[i] = (b->sum[i] + (before != NULL ? (float)b->taken * before[i] : 0)) / all;
     memset(b->sum, 0, n * sizeof(float));
     if (b->far != NULL)
         bound_means(t, mean);
-}
-
-static void taken(struct hth_trainer *t)
-{
-    struct hth_batch *b = &t->batch;
-
-    b->ahead = b->taken;
-    b->landed_us = t->opts.share.delayed ? b->landed_us : 0; /* to wait is no measure of speed */
-    hth_collab_taken(t->collab, b->mean != NULL ? HTH_OK : HTH_E_STALE, b->mean, b->taken);
-    hth_trainer_pump_soon(t);
 }
 
 static void take_done(struct hth_work *work, enum hth_err err)
@@ -230,28 +213,29 @@ static void take_done(struct hth_work *work, enum hth_err err)
         hth_trainer_fatal(t, err);
         return;
     }
-    hth_blob_unref(b->mean);
-    b->mean = b->taking;
+    if (b->taking == NULL) {
+        hth_collab_taken(t->collab, HTH_E_NO_MEMORY, NULL, 0);
+        return;
+    }
+    hth_blob_unref(b->taken + b->samples > 0 ? b->mean : b->taking);
+    b->mean = b->taken + b->samples > 0 ? b->taking : NULL;
     b->taking = NULL;
     b->taken += b->samples;
     b->samples = 0;
-    taken(t);
+    b->ahead = b->taken;
+    b->landed_us = t->opts.share.delayed ? b->landed_us : 0; /* to wait is no measure of speed */
+    hth_collab_taken(t->collab, b->mean != NULL ? HTH_OK : HTH_E_STALE, b->mean, b->taken);
+    hth_trainer_pump_soon(t);
 }
 
 static void on_take(void *arg)
 {
     struct hth_trainer *t = arg;
     struct hth_batch *b = &t->batch;
-    size_t bytes = flat_len(t) * sizeof(float);
+    size_t bytes = hth_trunk_floats(t) * sizeof(float);
 
-    if (b->samples == 0) {
-        taken(t);
-        return;
-    }
-    if (hth_env_blob_new(t->env, bytes, t->opts.budget, &b->taking) != HTH_OK) {
-        hth_collab_taken(t->collab, HTH_E_NO_MEMORY, NULL, 0);
-        return;
-    }
+    if (hth_env_blob_new(t->env, bytes, t->opts.budget, &b->taking) != HTH_OK)
+        b->taking = NULL;
     b->take.run = take_run;
     b->take.done = take_done;
     b->take.job.bytes_moved = 4.0 * (double)bytes;
@@ -298,11 +282,8 @@ static void step_done(struct hth_work *work, enum hth_err err)
         return;
     }
     t->stats.flights_not_finite += err != HTH_OK; /* nobody steps on it, and all count it as done */
-    t->stats.share.weight = b->weight;
-    hth_count_update(t, (uint64_t)llround(b->weight), b->grad_norm, b->lr);
+    hth_count_update(t, (uint64_t)t->stats.share.weight, b->grad_norm, b->lr);
     b->landed_us = hth_now_us(t->env);
-    t->stats.share.steps_alone += b->population == 1;
-    t->stats.share.steps_shared += b->population > 1;
     hth_collab_stepped(t->collab);
     tell_round(t);
     hth_shared_tell(t);
@@ -315,12 +296,13 @@ static void on_step(void *arg, struct hth_blob *mean, uint64_t samples,
 {
     struct hth_trainer *t = arg;
     struct hth_batch *b = &t->batch;
-    double floats = (double)flat_len(t);
+    double floats = (double)hth_trunk_floats(t);
 
     HTH_ASSERT(t->stats.updates + 1 == link->step);
     b->common = hth_blob_ref(mean);
-    b->population = link->count;
-    b->weight = (double)samples;
+    t->stats.share.weight = (double)samples;
+    t->stats.share.steps_alone += link->count == 1;
+    t->stats.share.steps_shared += link->count > 1;
     b->step.run = step_run;
     b->step.done = step_done;
     b->step.job.flops = 12 * floats;
@@ -348,28 +330,20 @@ static void drop_batch(struct hth_trainer *t)
 {
     struct hth_batch *b = &t->batch;
 
-    t->stats.share.lost_samples += b->taken + b->samples;
     hth_blob_unref(b->mean);
     b->mean = NULL;
     b->taken = b->samples = 0;
-    memset(b->sum, 0, flat_len(t) * sizeof(float));
+    memset(b->sum, 0, hth_trunk_floats(t) * sizeof(float));
     b->landed_us = hth_now_us(t->env);
 }
 
 static void adopted(struct hth_trainer *t, enum hth_err err)
 {
-    struct hth_newcomer *n = &t->newcomer;
-
-    hth_blob_unref(n->values);
-    n->values = NULL;
+    hth_blob_unref(t->newcomer.values);
+    t->newcomer.values = NULL;
     if (err == HTH_OK) {
-        t->stats.updates = n->updates;
-        t->stats.samples = n->samples;
-        t->stats.rows = n->samples * t->model->opts.seq_len;
-        t->stats.share.catch_ups++;
+        hth_run_state_taken(t);
         drop_batch(t);
-        HTH_LOG(t->env, HTH_INFO, HTH_SUB_TRAIN, "goes on from step %llu of the run",
-                (unsigned long long)t->stats.updates);
     }
     hth_collab_adopted(t->collab, err);
     hth_shared_tell(t);
@@ -404,18 +378,6 @@ void hth_shared_pump(struct hth_trainer *t)
 
 /* ---- life --------------------------------------------------------------------------------- */
 
-void hth_trainer_rounds(const struct hth_trainer *t, struct hth_averager_stats *out)
-{
-    struct hth_collab_stats stats;
-
-    if (t->collab == NULL) {
-        hth_averager_stats(&t->average.averager, out);
-    } else {
-        hth_collab_stats(t->collab, &stats);
-        *out = stats.averages;
-    }
-}
-
 /* A trainer that has taken all its steps, by its checkpoint, needs no others, and no state of
  * theirs. */
 static bool is_over(const struct hth_trainer *t)
@@ -430,18 +392,15 @@ bool hth_shared_is_ready(const struct hth_trainer *t)
 
 static enum hth_err make_batch(struct hth_trainer *t)
 {
-    size_t bytes = flat_len(t) * sizeof(float);
+    size_t bytes = hth_trunk_floats(t) * sizeof(float);
 
     t->batch.on = true;
     t->batch.sum = hth_try_aligned(bytes);
     if (t->batch.sum == NULL)
         return HTH_E_NO_MEMORY;
     memset(t->batch.sum, 0, bytes);
-    if (t->opts.share.clip > 0) {
+    if (t->opts.share.clip > 0)
         t->batch.far = hth_new_array(float, blocks_of(t));
-        for (uint32_t i = 0; i < HTH_AVG_CHANGES; i++)
-            t->batch.norm[i] = hth_new_array(float, blocks_of(t));
-    }
     return HTH_OK;
 }
 
@@ -453,8 +412,6 @@ void hth_batch_clear(struct hth_trainer *t)
     hth_blob_unref(t->batch.adopts);
     hth_aligned_free(t->batch.sum);
     hth_free(t->batch.far);
-    for (uint32_t i = 0; i < HTH_AVG_CHANGES; i++)
-        hth_free(t->batch.norm[i]);
 }
 
 static char *vote_path(const struct hth_trainer *t)
@@ -514,24 +471,8 @@ enum hth_err hth_shared_start(struct hth_trainer *t)
                                               .may_begin = on_may_begin,
                                               .fail = on_fail};
     const struct hth_share_opts *o = &t->opts.share;
-    struct hth_collab_opts opts = {.network = o->network,
-                                   .schema = hth_share_schema(t, HTH_TICKET_GRADIENT),
-                                   .addr = o->addr,
-                                   .bandwidth = o->bandwidth,
-                                   .life = hth_rng_u64(&t->rng),
-                                   .count = flat_len(t),
-                                   .state_bytes = hth_run_state_bytes(t),
-                                   .spans = t->average.spans,
-                                   .span_count = t->average.span_count,
-                                   .target = o->target,
-                                   .shape = o->shape,
-                                   .eventual = !o->strict,
-                                   .bootstrap = o->bootstrap,
-                                   .strangers = o->strangers,
-                                   .look_us = o->look_us,
-                                   .dht = o->dht,
-                                   .reducer = o->reducer,
-                                   .budget = t->opts.budget};
+    struct hth_collab_opts opts =
+        hth_share_collab(t->model, &t->settings, o, t->average.spans, t->average.span_count);
 
     if (o->mode != HTH_SHARE_BATCH)
         return HTH_OK;
@@ -539,6 +480,8 @@ enum hth_err hth_shared_start(struct hth_trainer *t)
         o->look_us < 0 || (o->step_samples_max > 0 && o->step_samples_max < t->opts.micro_batch))
         return HTH_E_CONFIG;
     HTH_TRY(make_batch(t));
+    opts.life = hth_rng_u64(&t->rng);
+    opts.budget = t->opts.budget;
     opts.far = t->batch.far;
     if (o->roster != NULL) {
         hth_settings_set(o->roster, &t->settings, HTH_TICKET_PARAMS);

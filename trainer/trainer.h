@@ -85,7 +85,6 @@ struct hth_train_stats {
     uint32_t hosts, hosts_dead;
     uint64_t staleness[HTH_STALENESS_BUCKETS]; /* updates of this process by their staleness */
     double staleness_mean;
-    uint64_t rounds, rounds_failed; /* of the averager, for parameters */
     struct hth_share_stats share;
     bool waiting;       /* for experts to appear, or to answer: */
     bool starved;       /* most rows had no expert, and training pauses */
@@ -202,8 +201,6 @@ void hth_trainer_peer_lost(struct hth_trainer *trainer, const struct hth_peer_id
 enum hth_err hth_trainer_eval(struct hth_trainer *trainer) HTH_MUST;
 
 void hth_trainer_stats(const struct hth_trainer *trainer, struct hth_train_stats *out);
-/* Of the rounds in which it averaged. */
-void hth_trainer_rounds(const struct hth_trainer *trainer, struct hth_averager_stats *out);
 /* Sums up the last steps: for people, not for each step. */
 void hth_trainer_contribution(const struct hth_trainer *trainer, struct hth_contribution *out);
 struct hth_collab;

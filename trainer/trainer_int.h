@@ -92,10 +92,10 @@ struct hth_ckpt {
     enum hth_err err;
 };
 
-/* A mean that is further from what a trainer brought than so many times the largest of its own last
- * changes is a lie. */
-#define HTH_AVG_CHANGES 32u
+/* A mean that is further from what a trainer brought than so many times the largest of its own
+ * changes is a lie. A change counts for less with each one after it. */
 #define HTH_FAR_CHANGES 8.0f
+#define HTH_FAR_FADES   0.97f
 
 /* Averaging of the parameters in the background. */
 struct hth_average {
@@ -116,8 +116,7 @@ struct hth_average {
     /* From these values the own change is measured: the mean that was taken last, or the first
      * snapshot. NULL: none yet. */
     struct hth_blob *since;
-    double change[3][HTH_AVG_CHANGES]; /* of each buffer; a ring */
-    uint32_t changes;                  /* ever */
+    double change[3]; /* of each buffer: the largest, faded */
     uint32_t refused_in_row, refused_max;
     bool refused;               /* the mean is too far off: by the job */
     struct hth_avg_span *spans; /* wire formats of the flat parameters; NULL: fp32 */
@@ -129,19 +128,15 @@ struct hth_batch {
     bool on;
     float *sum;       /* of gradients times samples; flat */
     uint64_t samples; /* in the sum */
-    /* Of each HTH_AVG_FAR_FLOATS of the gradient: norms of those taken last, a ring; and how far
-     * from it a mean may lie. NULL: anywhere. */
-    float *norm[HTH_AVG_CHANGES], *far;
-    uint32_t takes;
+    /* How far from each HTH_AVG_FAR_FLOATS of the gradient a mean may lie. NULL: anywhere. */
+    float *far;
     struct hth_work take, step;
     struct hth_blob *taking; /* the mean that is being made */
     struct hth_blob *mean;   /* this trainer's, of `taken` samples */
     struct hth_blob *common; /* of all trainers */
     struct hth_blob *adopts; /* a state that is taken up once flights have landed */
     uint64_t taken;
-    uint64_t ahead;      /* samples that were taken last */
-    uint32_t population; /* of trainers, in the step's list */
-    double weight;       /* behind `common` */
+    uint64_t ahead; /* samples that were taken last */
     double grad_norm;
     float lr;
     /* speed while gathering: moving average of seconds per sample, bias corrected */
@@ -247,7 +242,6 @@ struct hth_trainer {
     struct hth_starved starved;
     struct hth_settings settings;
     int64_t started_us;
-    int64_t told_us; /* last time the roster heard of a step taken alone */
     struct hth_train_stats stats;
     struct hth_train_metrics metrics;
     double stale_sum, stale_count; /* of all updates; the histogram's last bucket is open */
@@ -280,15 +274,12 @@ void hth_count_update(struct hth_trainer *t, uint64_t samples, double grad_norm,
 void hth_tell_update(struct hth_trainer *t);
 
 /* average.c */
-/* Kinds of what is averaged, for schemas. */
-enum { HTH_TICKET_PARAMS, HTH_TICKET_GRADIENT };
 enum hth_err hth_average_start(struct hth_trainer *t) HTH_MUST;
 void hth_average_clear(struct hth_trainer *t);
 /* The parameters were replaced: what is under way does not count. */
 void hth_average_renew(struct hth_trainer *t);
 /* After an update: offers the parameters when it is time. */
 void hth_average_offer(struct hth_trainer *t);
-uint64_t hth_share_schema(const struct hth_trainer *t, uint32_t ticket);
 
 /* shared.c: in mode BATCH. */
 /* Adds a flight's gradient to the sum, in a job; and the loop's part after that job. */
@@ -328,6 +319,15 @@ bool hth_trial_next(struct hth_trainer *t, struct hth_flight *f);
 void hth_trial_landed(struct hth_trainer *t, struct hth_flight *f, enum hth_err err);
 
 /* run_state.c */
+static inline size_t hth_trunk_floats(const struct hth_trainer *t)
+{
+    return hth_params_flat_len(t->model->params);
+}
+/* The parameters' values and the optimiser's states, in the order of states and averages. */
+extern const enum hth_part hth_run_part[3];
+/* Copies the first so many of them, in a job. */
+enum hth_err hth_run_state_export(const struct hth_trainer *t, uint32_t parts,
+                                  struct hth_blob *out) HTH_MUST;
 size_t hth_run_state_bytes(const struct hth_trainer *t);
 /* Copies the state in a job, one at a time: `copied` borrows it. Where there is no memory it is
  * called at once, with the error. */
@@ -345,9 +345,11 @@ enum hth_err hth_run_state_open(const struct hth_trainer *t, const uint8_t *meta
 /* Puts `newcomer.values` into the model, in a job. E_NOT_FINITE and E_RANGE (squares below 0) leave
  * the model as it was; after another error the trainer ends. */
 void hth_run_state_adopt(struct hth_trainer *t, hth_run_state_adopted_fn *adopted);
+/* It stays: the trainer goes on from its position. */
+void hth_run_state_taken(struct hth_trainer *t);
 
 /* share.c */
-/* Publishes this trainer's progress in the roster. */
+/* Publishes the progress of a trainer that steps by itself in the roster. */
 void hth_share_tell(struct hth_trainer *t);
 void hth_share_stats(const struct hth_trainer *t, struct hth_share_stats *out);
 /* Number of buffers in an offer of parameters: the values, and the optimiser's states if
@@ -357,6 +359,11 @@ uint32_t hth_share_parts(const struct hth_model *model, bool states);
  * of 0: all fp32. Free with hth_free. */
 enum hth_err hth_share_spans(const struct hth_model *model, enum hth_quant_format format,
                              uint32_t parts, struct hth_avg_span **out, uint32_t *count) HTH_MUST;
+/* Options of a collaboration, or of its helper, on such averages; all but those of one process. */
+struct hth_collab_opts hth_share_collab(const struct hth_model *model,
+                                        const struct hth_settings *settings,
+                                        const struct hth_share_opts *share,
+                                        const struct hth_avg_span *spans, uint32_t span_count);
 /* Publishes in the roster, for people, how a round ended, how far this peer was from its average,
  * and the norm of that. The roster may be NULL. */
 void hth_share_tell_round(struct hth_roster *roster, const struct hth_avg_round_info *round,

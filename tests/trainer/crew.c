@@ -68,31 +68,6 @@ void crew_own_rows(void *arg, uint32_t i, struct hth_trainer_opts *trainer)
 
 /* ---- a scene --------------------------------------------------------------------------------- */
 
-static void edit(void *arg, uint32_t i, struct hth_trainer_opts *trainer)
-{
-    const struct hth_crew_opts *o = &((struct crew_scene *)arg)->opts;
-
-    if (o->edit != NULL)
-        o->edit(o->arg, i, trainer);
-}
-
-static void on_update(void *arg, uint32_t i, const struct hth_train_stats *stats)
-{
-    struct crew_scene *s = arg;
-
-    s->stats[i] = *stats;
-    if (s->opts.on_update != NULL)
-        s->opts.on_update(s->opts.arg, i, stats);
-}
-
-static void on_eval(void *arg, uint32_t i, const struct hth_eval_result *result)
-{
-    const struct hth_crew_opts *o = &((struct crew_scene *)arg)->opts;
-
-    if (o->on_eval != NULL)
-        o->on_eval(o->arg, i, result);
-}
-
 struct crew_scene *crew_scene_near(uint64_t seed, int64_t latency_us,
                                    const struct hth_crew_opts *opts)
 {
@@ -103,10 +78,6 @@ struct crew_scene *crew_scene_near(uint64_t seed, int64_t latency_us,
     assert_true(opts->members <= CREW_MAX);
     s->opts = *opts;
     crew.members_max = CREW_MAX;
-    crew.edit = edit;
-    crew.on_update = on_update;
-    crew.on_eval = on_eval;
-    crew.arg = s;
     world.chaos = (struct hth_chaos)HTH_CHAOS_NONE;
     world.link.latency_us = latency_us;
     world.log_level = HTH_WARN;
@@ -137,20 +108,24 @@ void crew_scene_free(struct crew_scene *s)
 }
 
 struct goal {
-    const struct hth_train_stats *stats;
+    struct hth_crew *crew;
+    uint32_t i;
     uint64_t updates;
 };
 
 static bool is_reached(void *arg)
 {
     const struct goal *g = arg;
+    struct hth_train_stats stats = {.updates = 0};
 
-    return g->stats->updates >= g->updates;
+    if (hth_crew_trainer(g->crew, g->i) != NULL)
+        hth_trainer_stats(hth_crew_trainer(g->crew, g->i), &stats);
+    return stats.updates >= g->updates;
 }
 
 void crew_scene_run(struct crew_scene *s, uint32_t i, uint64_t updates, int64_t within_us)
 {
-    struct goal g = {&s->stats[i], updates};
+    struct goal g = {s->crew, i, updates};
 
     assert_true(hth_world_run_until_true(s->world, is_reached, &g, within_us));
 }

@@ -29,13 +29,12 @@ void crew_own_rows(void *arg, uint32_t i, struct hth_trainer_opts *trainer);
 
 #define CREW_MAX 128
 
-/* A crew in its world, and the statistics of each member at its last update. */
+/* A crew in its world. */
 struct crew_scene {
     struct hth_world *world;
     struct hth_crew *crew;
-    struct hth_crew_opts opts; /* with the callbacks of the test, which are called */
+    struct hth_crew_opts opts;
     struct task_files files;
-    struct hth_train_stats stats[CREW_MAX];
     char said[8192]; /* warnings and errors of the log */
     size_t said_len;
 };

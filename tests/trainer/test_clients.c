@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Where all who have the run's state are clients, which nobody can dial: they dial the newcomer,
- * and it fetches over these connections. A client among clients says what is missing. Grids with
- * clients are in test_grid.c.
+ * and it fetches over these connections. A client among clients says what is missing. Beside
+ * others clients vote, and reduce nothing; grids with them are in test_grid.c.
  */
 #include "core/limits.h"
 #include "core/mem.h"
@@ -49,7 +49,7 @@ static void check_joins(enum hth_share_mode mode)
         assert_true(late.share.steps_shared > 0);
         crew_same(f, S);
     } else {
-        assert_true(late.rounds > 0);
+        assert_true(late.share.run.averages.rounds > 0);
     }
     crew_scene_free(f);
 }
@@ -82,7 +82,7 @@ TEST(newcomer_in_client_mode_needs_a_reachable_trainer)
     struct crew_scene *f = join(HTH_SHARE_LOCAL, 1, 2);
     struct hth_train_stats late = crew_stats(f, 1);
 
-    assert_int_equal(late.share.phase, HTH_SHARE_FETCHING);
+    assert_int_equal(late.share.run.phase, HTH_COLLAB_FETCHES);
     assert_non_null(strstr(late.share.run.fetch.news, "one trainer must be reachable"));
     assert_int_equal(late.updates, 0);
     crew_scene_free(f);
@@ -112,4 +112,67 @@ TEST(one_client_serves_many_newcomers)
     for (uint32_t i = 1; i < hth_crew_count(f->crew); i++)
         assert_true(crew_stats(f, i).share.catch_ups >= 1);
     crew_scene_free(f);
+}
+
+/* ---- beside others --------------------------------------------------------------------------- */
+
+/* All that are up are in the last roll, and it knows the clients. */
+static void check_roll(struct crew_scene *f, uint32_t clients)
+{
+    const struct hth_choice *c = hth_collab_choice(crew_collab(f, 1));
+    const struct hth_chain_link *link = hth_chain_at(c->chain, c->tip);
+    uint32_t known = 0;
+
+    for (uint32_t i = 0; i < link->count; i++) {
+        assert_true(link->roll[i].marks & HTH_ROLL_IN);
+        known += (link->roll[i].marks & HTH_ROLL_CLIENT) != 0;
+    }
+    assert_int_equal(link->count, hth_crew_count(f->crew));
+    assert_int_equal(known, clients);
+}
+
+/* One that comes again is a newcomer. */
+TEST(clients_are_members)
+{
+    for (uint32_t clients = 2; clients <= 3; clients++) {
+        struct crew_scene *f = start(HTH_SHARE_BATCH, 4, clients);
+        uint64_t step = crew_same(f, S);
+
+        assert_true(step > 20);
+        check_roll(f, clients);
+        crew_crash(f, 0, clients == 2 ? HTH_CRASH_RESET : HTH_CRASH_SILENT);
+        assert_true(crew_same_after(f, 5 * S) > step + 5);
+        crew_restart(f, 0);
+        assert_true(crew_same_after(f, 5 * S) > step + 10);
+        check_roll(f, clients);
+        crew_scene_free(f);
+    }
+}
+
+/* Clients can't meet alone: without the only one that is dialled they wait. They go on with it when
+ * a cut ends; if it died, and is another one now, it takes them on. */
+TEST(clients_wait_for_one_that_is_dialled)
+{
+    enum { CUT, KILLED, SILENT };
+
+    for (int k = CUT; k <= SILENT; k++) {
+        struct crew_scene *f = start(HTH_SHARE_BATCH, 4, 3);
+        struct hth_node *node = hth_crew_node(f->crew, 3);
+        uint64_t step = crew_same(f, S);
+
+        if (k == CUT)
+            hth_node_set_side(node, 1);
+        else
+            hth_node_crash(node, k == KILLED ? HTH_CRASH_RESET : HTH_CRASH_SILENT);
+        hth_world_run_for(f->world, 20 * S);
+        for (uint32_t i = 0; i < 3; i++)
+            assert_in_range(crew_stats(f, i).updates, step, step + 1);
+        if (k == CUT)
+            hth_world_heal(f->world);
+        else
+            hth_node_restart(node);
+        assert_true(crew_same_after(f, (k == CUT ? 15 : 25) * S) > step + 10);
+        check_roll(f, 3);
+        crew_scene_free(f);
+    }
 }

@@ -31,7 +31,7 @@ static bool trains(void *arg)
     const struct arrival *a = arg;
     struct hth_train_stats s = crew_stats(a->scene, a->i);
 
-    return s.share.phase == HTH_SHARE_TRAINING && s.flights_landed > 0;
+    return s.share.run.phase == HTH_COLLAB_GATHERS && s.flights_landed > 0;
 }
 
 /* The first losses of a newcomer beside so many trainers, of which the last `liars` lie; *fetched:

@@ -7,7 +7,6 @@
 #include "collab/collab_int.h"
 #include "collab/line.h"
 #include "collab/roll_int.h"
-#include "collab/row_msg.h"
 #include "core/mem.h"
 #include "support/suite.h"
 #include "trainer/crew.h"
@@ -104,7 +103,7 @@ TEST(slow_lines_keep_all)
     hth_world_run_for(s->world, 12 * S); /* nobody is a stranger any more */
     print_message("%llu floats, %lld ms from GO to the mean\n",
                   (unsigned long long)collab_of(s, 0)->opts.count,
-                  (long long)crew_stats(s, 0).share.run.averaged_us / MS);
+                  (long long)crew_stats(s, 0).share.run.averages.last.reduce_us / MS);
     check_calm(s, 10 * S, 6);
     crew_scene_free(s);
 }

@@ -1,111 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * Helpers: they reduce with trainers, change no bit, and their absence or death costs little.
- * Clients take part without reducing.
  */
-#include "averaging/peer.h"
 #include "core/mem.h"
-#include "kernels/params.h"
 #include "rpc/rpc.h"
 #include "support/suite.h"
 #include "trainer/crew.h"
 #include "trainer/helper.h"
 
-#include <stdio.h>
-
-#define PORT 7100
-
-enum { HELPERS = 2 };
-
-/* Beside the scene's trainers. */
-static struct helping {
-    const struct hth_crew_opts *opts; /* of the scene */
-    struct hth_node *node;
-    struct hth_rpc *rpc;
-    struct hth_avg_peer avg;
-    struct hth_helper *helper;
-} helping[HELPERS];
-
-/* ---- the helpers ----------------------------------------------------------------------------- */
-
-static void on_change(void *arg)
-{
-    struct helping *h = arg;
-
-    if (h->helper != NULL)
-        hth_helper_nudge(h->helper);
-}
-
-static void boot(struct hth_env *env, struct hth_dht *dht, void *arg)
-{
-    struct helping *h = arg;
-    struct hth_addr addr = hth_node_addr(h->node, PORT);
-    struct hth_rpc_opts rpc = HTH_RPC_OPTS_INIT;
-    struct hth_avg_peer_opts avg = HTH_AVG_PEER_OPTS_INIT;
-    struct hth_helper_opts o = {.model = h->opts->trainer.model,
-                                .optim = h->opts->trainer.optim,
-                                .share = h->opts->trainer.share};
-
-    rpc.network = avg.network = "crew";
-    rpc.listen = &addr;
-    rpc.on_peer_lost = hth_avg_peer_lost;
-    rpc.arg = &h->avg;
-    avg.addr = addr;
-    avg.mode = HTH_AVG_HELPER;
-    avg.on_change = on_change;
-    avg.arg = h;
-    assert_ok(hth_rpc_new(env, &rpc, &h->rpc));
-    assert_ok(hth_avg_peer_open(env, h->rpc, dht, &avg, &h->avg));
-    o.rpc = h->rpc;
-    o.averager = &h->avg.averager;
-    o.share.roster = h->avg.roster;
-    o.share.reducer = h->avg.reducer;
-    o.share.dht = dht;
-    o.share.network = "crew";
-    o.share.addr = addr;
-    assert_ok(hth_helper_new(env, &o, &h->helper));
-}
-
-static void halt(struct hth_env *env, void *arg)
-{
-    struct helping *h = arg;
-
-    hth_helper_free(h->helper);
-    hth_avg_peer_close(&h->avg);
-    hth_rpc_free(h->rpc);
-    h->helper = NULL;
-}
-
-static void add_helper(struct crew_scene *f, uint32_t i)
-{
-    struct hth_node_opts node = HTH_NODE_OPTS_INIT;
-    char name[16];
-
-    snprintf(name, sizeof(name), "helper%u", i);
-    helping[i].opts = &f->opts;
-    node.boot = boot;
-    node.halt = halt;
-    node.arg = &helping[i];
-    node.device = &crew_slow;
-    helping[i].node = hth_world_node(f->world, name, &node);
-}
-
-static uint64_t helped(uint32_t i)
-{
-    struct hth_averager_stats s;
-
-    hth_helper_rounds(helping[i].helper, &s);
-    return s.rounds;
-}
-
-/* ---- the trainers ---------------------------------------------------------------------------- */
-
-static struct crew_scene *start(uint64_t seed, bool big, uint32_t trainers, uint32_t clients,
+/* The helpers are the last members. */
+static struct crew_scene *start(uint64_t seed, bool big, uint32_t trainers, uint32_t helpers,
                                 const char *grid, enum hth_share_mode mode)
 {
     struct hth_crew_opts o = crew_opts(mode, trainers);
 
-    o.clients = clients;
     if (big) { /* a vector of several shares */
         o.trainer.micro_batch = 2;
         crew_use_lm(&o);
@@ -114,8 +22,11 @@ static struct crew_scene *start(uint64_t seed, bool big, uint32_t trainers, uint
     o.trainer.share.target = 3 * o.trainer.micro_batch * HTH_MAX(trainers, 2u);
     o.trainer.share.every = 5;
     if (grid != NULL)
-        assert_ok(hth_avg_shape_parse(grid, &o.trainer.share.shape));
-    return crew_scene_new(seed, &o);
+        assert_ok(hth_avg_shape_parse(grid, &o.roster.shape));
+    struct crew_scene *f = crew_scene_new(seed, &o);
+    for (uint32_t i = 0; i < helpers; i++)
+        hth_crew_help(f->crew);
+    return f;
 }
 
 static void end(struct crew_scene *f)
@@ -129,12 +40,24 @@ static uint64_t step_of(struct crew_scene *f, uint32_t i)
     return crew_stats(f, i).updates;
 }
 
+/* Rounds of a helper. */
+static uint64_t helped(struct crew_scene *f, uint32_t i)
+{
+    struct hth_averager_stats s;
+
+    hth_helper_rounds(hth_crew_helper(f->crew, i), &s);
+    return s.rounds;
+}
+
+/* That the trainers send. */
 static uint64_t bytes_of(struct crew_scene *f)
 {
     struct hth_rpc_stats s;
     uint64_t bytes = 0;
 
     for (uint32_t i = 0; i < hth_crew_count(f->crew); i++) {
+        if (hth_crew_trainer(f->crew, i) == NULL)
+            continue;
         hth_rpc_stats(hth_crew_rpc(f->crew, i), &s);
         bytes += s.bytes_out;
     }
@@ -146,20 +69,19 @@ static uint64_t bytes_of(struct crew_scene *f)
 /* Bytes that the trainers send for a step. */
 static double bytes_a_step(uint64_t seed, uint32_t helpers)
 {
-    struct crew_scene *f = start(seed, true, 3, 0, NULL, HTH_SHARE_BATCH);
+    enum { TRAINERS = 3 };
+    struct crew_scene *f = start(seed, true, TRAINERS, helpers, NULL, HTH_SHARE_BATCH);
 
-    for (uint32_t i = 0; i < helpers; i++)
-        add_helper(f, i);
     hth_world_run_for(f->world, 6 * S);
-    uint64_t bytes = bytes_of(f), before = step_of(f, 0), was[HELPERS] = {0};
+    uint64_t bytes = bytes_of(f), before = step_of(f, 0), was[2] = {0};
     for (uint32_t i = 0; i < helpers; i++)
-        was[i] = helped(i);
+        was[i] = helped(f, TRAINERS + i);
     hth_world_run_for(f->world, 4 * S);
     uint64_t steps = step_of(f, 0) - before;
     double each = (double)(bytes_of(f) - bytes) / (double)steps;
     crew_same_after(f, 0);
     for (uint32_t i = 0; i < helpers; i++)
-        assert_true(10 * (helped(i) - was[i]) >= 8 * steps);
+        assert_true(10 * (helped(f, TRAINERS + i) - was[i]) >= 8 * steps);
     end(f);
     return each;
 }
@@ -179,24 +101,20 @@ TEST(the_death_of_a_helper_costs_a_round)
     static const enum hth_crash how[] = {HTH_CRASH_RESET, HTH_CRASH_SILENT};
 
     for (size_t k = 0; k < HTH_ARRAY_LEN(how); k++) {
-        struct crew_scene *f = start(5 + k, true, 3, 0, NULL, HTH_SHARE_BATCH);
-        struct hth_collab_stats stats;
+        struct crew_scene *f = start(5 + k, true, 3, 1, NULL, HTH_SHARE_BATCH);
 
-        add_helper(f, 0);
         hth_world_run_for(f->world, 6 * S);
-        assert_true(helped(0) > 5);
-        do {
+        assert_true(helped(f, 3) > 5);
+        while (crew_stats(f, 0).share.run.phase != HTH_COLLAB_AVERAGES)
             hth_world_run_for(f->world, MS / 2);
-            hth_collab_stats(hth_trainer_collab(hth_crew_trainer(f->crew, 0)), &stats);
-        } while (stats.phase != HTH_COLLAB_AVERAGES);
-        hth_node_crash(helping[0].node, how[k]);
+        crew_crash(f, 3, how[k]);
         int64_t died = hth_world_now_us(f->world);
-        crew_scene_run(f, 0, stats.step + 2, 5 * S);
+        crew_scene_run(f, 0, step_of(f, 0) + 2, 5 * S);
         assert_true(hth_world_now_us(f->world) - died < (k == 0 ? 1200 : 2000) * MS);
         crew_same_after(f, 2 * S);
-        hth_node_restart(helping[0].node);
+        crew_restart(f, 3);
         hth_world_run_for(f->world, 20 * S);
-        assert_true(helped(0) > 5);
+        assert_true(helped(f, 3) > 5);
         crew_same_after(f, 0);
         end(f);
     }
@@ -205,23 +123,20 @@ TEST(the_death_of_a_helper_costs_a_round)
 /* It finds trainers that come later; and rests when it is told to. */
 TEST(a_helper_is_there_first)
 {
-    struct crew_scene *f = start(7, false, 0, 0, NULL, HTH_SHARE_BATCH);
+    struct crew_scene *f = start(7, false, 0, 1, NULL, HTH_SHARE_BATCH);
 
-    add_helper(f, 0);
     hth_world_run_for(f->world, 15 * S);
     hth_crew_join(f->crew);
     hth_crew_join(f->crew);
     hth_world_run_for(f->world, 15 * S);
-    uint64_t rounds = helped(0);
-    assert_true(rounds > 20);
-    assert_true(hth_roster_self(helping[0].avg.roster)->step + 100 > crew_same_after(f, 0));
-    hth_helper_quiesce(helping[0].helper);
+    assert_true(helped(f, 0) > 20);
+    assert_true(hth_roster_self(hth_crew_roster(f->crew, 0))->step + 100 > crew_same_after(f, 0));
+    hth_helper_quiesce(hth_crew_helper(f->crew, 0));
     hth_world_run_for(f->world, 2 * S);
-    rounds = helped(0);
-    uint64_t step = step_of(f, 0);
+    uint64_t rounds = helped(f, 0), step = step_of(f, 1);
     hth_world_run_for(f->world, 5 * S);
-    assert_int_equal(helped(0), rounds);
-    assert_true(step_of(f, 0) > step + 5);
+    assert_int_equal(helped(f, 0), rounds);
+    assert_true(step_of(f, 1) > step + 5);
     end(f);
 }
 
@@ -234,111 +149,23 @@ TEST(helpers_are_where_trainers_average)
         const char *grid;
         enum hth_share_mode mode;
         uint64_t updates, least, most; /* rounds of each helper */
-    } cases[] = {{4, HELPERS, "2x2", HTH_SHARE_BATCH, 40, 10, UINT64_MAX},
+    } cases[] = {{4, 2, "2x2", HTH_SHARE_BATCH, 40, 10, UINT64_MAX},
                  {1, 1, NULL, HTH_SHARE_BATCH, 20, 0, 0},
                  {2, 1, NULL, HTH_SHARE_LOCAL, 200, 10, UINT64_MAX}};
 
     for (size_t k = 0; k < HTH_ARRAY_LEN(cases); k++) {
+        uint32_t trainers = cases[k].trainers;
         struct crew_scene *f =
-            start(8 + k, false, cases[k].trainers, 0, cases[k].grid, cases[k].mode);
+            start(8 + k, false, trainers, cases[k].helpers, cases[k].grid, cases[k].mode);
 
-        for (uint32_t i = 0; i < cases[k].helpers; i++)
-            add_helper(f, i);
         crew_scene_run(f, 0, cases[k].updates, 120 * S);
         for (uint32_t i = 0; i < cases[k].helpers; i++)
-            assert_in_range(helped(i), cases[k].least, cases[k].most);
+            assert_in_range(helped(f, trainers + i), cases[k].least, cases[k].most);
         struct hth_train_stats stats = crew_stats(f, 0);
-        assert_true(stats.rounds_failed <= 2 && stats.share.run.averages.failed == 0);
-        assert_true(cases[k].trainers > 1 || stats.share.steps_shared == 0);
+        assert_true(stats.share.run.averages.failed <= (cases[k].mode == HTH_SHARE_BATCH ? 0 : 2));
+        assert_true(trainers > 1 || stats.share.steps_shared == 0);
         if (cases[k].mode == HTH_SHARE_BATCH)
             crew_same_after(f, 0);
-        end(f);
-    }
-}
-
-TEST(bad_options_are_refused)
-{
-    struct crew_scene *f = start(34, false, 1, 0, NULL, HTH_SHARE_BATCH);
-    struct hth_helper_opts o = {.model = f->opts.trainer.model,
-                                .optim = f->opts.trainer.optim,
-                                .share = f->opts.trainer.share};
-    struct hth_helper *h;
-
-    hth_world_run_for(f->world, S);
-    assert_err(HTH_E_CONFIG, hth_helper_new(hth_node_env(hth_crew_node(f->crew, 0)), &o, &h));
-    assert_null(h);
-    hth_helper_free(h);
-    end(f);
-}
-
-/* ---- clients --------------------------------------------------------------------------------- */
-
-/* All that are up are in the last roll, and it knows the clients. */
-static void check_roll(struct crew_scene *f, uint32_t members, uint32_t clients)
-{
-    const struct hth_collab *c = NULL;
-    uint32_t known = 0;
-
-    for (uint32_t i = 0; i < hth_crew_count(f->crew) && c == NULL; i++)
-        if (hth_crew_trainer(f->crew, i) != NULL)
-            c = hth_trainer_collab(hth_crew_trainer(f->crew, i));
-    const struct hth_chain_link *link =
-        hth_chain_at(hth_collab_chain(c), hth_collab_choice(c)->tip);
-    for (uint32_t i = 0; i < link->count; i++) {
-        assert_true(link->roll[i].marks & HTH_ROLL_IN);
-        known += (link->roll[i].marks & HTH_ROLL_CLIENT) != 0;
-    }
-    assert_int_equal(link->count, members);
-    assert_int_equal(known, clients);
-}
-
-TEST(clients_are_members)
-{
-    static const struct {
-        uint32_t trainers, clients;
-    } cases[] = {{4, 2}, {4, 3}};
-
-    for (size_t k = 0; k < HTH_ARRAY_LEN(cases); k++) {
-        struct crew_scene *f =
-            start(20 + k, false, cases[k].trainers, cases[k].clients, NULL, HTH_SHARE_BATCH);
-
-        uint64_t step = crew_same_after(f, 15 * S);
-        assert_true(step > 20);
-        check_roll(f, cases[k].trainers, cases[k].clients);
-        /* A client that comes again is a newcomer. */
-        crew_crash(f, 0, k == 0 ? HTH_CRASH_RESET : HTH_CRASH_SILENT);
-        assert_true(crew_same_after(f, 5 * S) > step + 5);
-        crew_restart(f, 0);
-        assert_true(crew_same_after(f, 5 * S) > step + 10);
-        check_roll(f, cases[k].trainers, cases[k].clients);
-        end(f);
-    }
-}
-
-/* Clients can't meet alone: without the only one that is dialled they wait. They go on with it when
- * a cut ends; if it died, and is another one now, it takes them on. */
-TEST(clients_wait_for_one_that_is_dialled)
-{
-    enum { CUT, KILLED, SILENT };
-
-    for (int k = CUT; k <= SILENT; k++) {
-        struct crew_scene *f = start(30 + (uint64_t)k, false, 4, 3, NULL, HTH_SHARE_BATCH);
-        struct hth_node *node = hth_crew_node(f->crew, 3);
-        uint64_t step = crew_same_after(f, 12 * S);
-
-        if (k == CUT)
-            hth_node_set_side(node, 1);
-        else
-            hth_node_crash(node, k == KILLED ? HTH_CRASH_RESET : HTH_CRASH_SILENT);
-        hth_world_run_for(f->world, 20 * S);
-        for (uint32_t i = 0; i < 3; i++)
-            assert_in_range(step_of(f, i), step, step + 1);
-        if (k == CUT)
-            hth_world_heal(f->world);
-        else
-            hth_node_restart(node);
-        assert_true(crew_same_after(f, (k == CUT ? 15 : 25) * S) > step + 10);
-        check_roll(f, 4, 3);
         end(f);
     }
 }

@@ -437,10 +437,14 @@ TEST(gradients_are_central_differences)
     for (int i = 0; i < (HTH_TEST_FEW ? 3 : CASES); i++) {
         struct hth_model_opts o = nth_case(i);
         struct world w;
+        uint64_t parameters;
         if (i == 3)
             continue;
         open_world(&w, &o);
         run(&w);
+        assert_ok(hth_model_count(&o, &parameters)); /* shared ones are there, and travel, once */
+        assert_in_range(hth_params_flat_len(w.m->params), parameters, /* and padding */
+                        parameters + 16 * hth_params_count(w.m->params));
         for (uint32_t t = 0; t < hth_params_count(w.m->params); t++)
             check_tensor(&w, hth_params_at(w.m->params, t), &rng);
         close_world(&w);

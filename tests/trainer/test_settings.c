@@ -97,17 +97,8 @@ TEST(each_setting_changes_the_schema_where_it_matters)
             assert_int_equal(hth_settings_schema(&its, 0) != hth_settings_schema(&same, 0),
                              differs);
         }
+        assert_true(hth_settings_schema(&same, 0) != hth_settings_schema(&same, 1));
     }
-}
-
-TEST(schema_depends_on_ticket_and_mode)
-{
-    struct hth_trainer_opts local = usual(HTH_SHARE_LOCAL), batch = usual(HTH_SHARE_BATCH);
-    struct hth_settings a = settings_of(&local), b = settings_of(&batch);
-
-    assert_true(a.hash[HTH_SETTING_MODE] != b.hash[HTH_SETTING_MODE]);
-    assert_true(a.hash[HTH_SETTING_MODEL] == b.hash[HTH_SETTING_MODEL]);
-    assert_true(hth_settings_schema(&a, 0) != hth_settings_schema(&a, 1));
 }
 
 /* ---- two of them ----------------------------------------------------------------------------- */
@@ -150,7 +141,7 @@ static struct crew_scene *two(int what, bool bootstraps)
     o.edit = edit;
     f = crew_scene_new(11, &o);
     hth_world_run_for(f->world, 5 * S);
-    assert_true(f->stats[0].updates > 0);
+    assert_true(crew_stats(f, 0).updates > 0);
     assert_int_equal(hth_crew_join(f->crew), 1);
     hth_world_run_for(f->world, 8 * S);
     return f;
@@ -176,101 +167,78 @@ TEST(second_trainer_with_other_settings_ends)
 
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
         struct crew_scene *f = two(cases[i].change, false);
-        uint64_t updates = f->stats[0].updates;
+        uint64_t updates = crew_stats(f, 0).updates;
 
         assert_int_equal(hth_crew_err(f->crew), HTH_E_OTHER_SETTINGS);
-        assert_int_equal(f->stats[1].updates, 0);
+        assert_int_equal(crew_stats(f, 1).updates, 0);
         check_differ(f, 1, 1, cases[i].differ);
         check_differ(f, 0, 0, "");
         hth_world_run_for(f->world, 1 * S);
-        assert_true(f->stats[0].updates > updates);
+        assert_true(crew_stats(f, 0).updates > updates);
         crew_scene_free(f);
     }
 }
 
 /* ... unless it has `bootstrap`, or strangers take part, one of whom may be the other: then both
  * train, neither averages, and both can say why. */
-static void check_second_run(bool strangers)
-{
-    differs.strangers = strangers;
-    struct crew_scene *f = two(TARGET, !strangers);
-
-    differs.strangers = false;
-    assert_ok(hth_crew_err(f->crew));
-    assert_true(f->stats[1].updates > 0);
-    for (uint32_t i = 0; i < 2; i++) {
-        struct hth_train_stats stats;
-
-        hth_trainer_stats(hth_crew_trainer(f->crew, i), &stats);
-        assert_int_equal(stats.share.steps_shared, 0);
-        assert_int_equal(stats.share.catch_ups, 0);
-        assert_int_equal(hth_roster_population(hth_crew_roster(f->crew, i), NULL), 1);
-        check_differ(f, i, 1, BATCH);
-    }
-    crew_scene_free(f);
-}
-
 TEST(bootstrap_begins_a_second_run)
 {
-    check_second_run(false);
-    check_second_run(true);
+    for (int strangers = 0; strangers < 2; strangers++) {
+        differs.strangers = strangers;
+        struct crew_scene *f = two(TARGET, !strangers);
+
+        differs.strangers = false;
+        assert_ok(hth_crew_err(f->crew));
+        assert_true(crew_stats(f, 1).updates > 0);
+        for (uint32_t i = 0; i < 2; i++) {
+            struct hth_share_stats share = crew_stats(f, i).share;
+
+            assert_int_equal(share.steps_shared + share.catch_ups, 0);
+            assert_int_equal(hth_roster_population(hth_crew_roster(f->crew, i), NULL), 1);
+            check_differ(f, i, 1, BATCH);
+        }
+        crew_scene_free(f);
+    }
 }
 
 /* A trainer that resumes a checkpoint written under its settings continues, even if the others have
  * other settings. With other settings it would begin another run, and is refused. */
-static void check_comes_back(bool turns)
-{
-    struct crew_scene *f = two(TARGET, true);
-    uint64_t updates = f->stats[0].updates;
-
-    assert_ok(hth_crew_err(f->crew));
-    differs.turns = turns;
-    crew_crash(f, 0, HTH_CRASH_RESET);
-    hth_world_run_for(f->world, 1 * S);
-    f->stats[0].updates = 0;
-    crew_restart(f, 0);
-    hth_world_run_for(f->world, 8 * S);
-    check_differ(f, 0, 1, turns ? BATCH "; " MEETING : BATCH);
-    if (turns) {
-        assert_int_equal(hth_crew_err(f->crew), HTH_E_OTHER_SETTINGS);
-        assert_int_equal(f->stats[0].updates, 0);
-    } else {
-        assert_ok(hth_crew_err(f->crew));
-        assert_true(f->stats[0].updates > updates);
-    }
-    crew_scene_free(f);
-}
-
 TEST(resumed_checkpoint_continues_only_under_its_settings)
 {
-    check_comes_back(false);
-    check_comes_back(true);
+    for (int turns = 0; turns < 2; turns++) {
+        struct crew_scene *f = two(TARGET, true);
+        uint64_t updates = crew_stats(f, 0).updates;
+
+        assert_ok(hth_crew_err(f->crew));
+        differs.turns = turns;
+        crew_crash(f, 0, HTH_CRASH_RESET);
+        hth_world_run_for(f->world, 1 * S);
+        crew_restart(f, 0);
+        hth_world_run_for(f->world, 8 * S);
+        check_differ(f, 0, 1, turns ? BATCH "; " MEETING : BATCH);
+        assert_int_equal(hth_crew_err(f->crew), turns ? HTH_E_OTHER_SETTINGS : HTH_OK);
+        assert_true(turns ? crew_stats(f, 0).own_samples == 0 : crew_stats(f, 0).updates > updates);
+        crew_scene_free(f);
+    }
 }
 
-/* Trainers that differ in their own options only average with each other. */
+/* Trainers that differ in their own options only average with each other. Records carry 32 bits of
+ * each setting: one with another schema and settings that look equal still differs, and does not
+ * hide a difference of another one. A record without a schema is of a peer that does not train yet,
+ * as it may still read its data; it says nothing of settings. */
 TEST(own_options_do_not_separate_trainers)
 {
+    static const uint32_t none[HTH_ROSTER_SETTINGS] = {0};
     struct crew_scene *f = two(ROWS, false);
-    struct hth_train_stats stats;
-
-    assert_ok(hth_crew_err(f->crew));
-    hth_trainer_stats(hth_crew_trainer(f->crew, 1), &stats);
-    assert_true(stats.share.catch_ups + stats.share.run.means > 0 && stats.share.steps_shared > 0);
-    check_differ(f, 0, 0, "");
-    crew_scene_free(f);
-}
-
-/* Records carry 32 bits of each setting. A trainer with another schema and settings that look equal
- * still differs, and does not hide a difference of another trainer. */
-TEST(settings_that_look_equal_still_differ)
-{
-    struct crew_scene *f = two(ROWS, false);
+    struct hth_share_stats share = crew_stats(f, 1).share;
     const struct hth_roster_note *first = hth_roster_self(hth_crew_roster(f->crew, 0));
     struct hth_settings alike, other;
 
     assert_int_equal(hth_crew_join(f->crew), 2);
     hth_world_run_for(f->world, 8 * S);
     assert_ok(hth_crew_err(f->crew));
+    assert_true(share.catch_ups + share.run.means > 0 && share.steps_shared > 0);
+    check_differ(f, 0, 0, "");
     for (uint32_t i = 0; i < HTH_ROSTER_SETTINGS; i++)
         alike.hash[i] = first->settings[i] | UINT64_C(1) << 32;
     other = alike;
@@ -281,19 +249,9 @@ TEST(settings_that_look_equal_still_differ)
     hth_settings_set(hth_crew_roster(f->crew, 2), &other, 0);
     hth_world_run_for(f->world, 5 * S);
     check_differ(f, 0, 2, MEETING);
-    crew_scene_free(f);
-}
-
-/* A record without a schema is of a peer that does not train yet, as it may still read its data. It
- * says nothing of settings. */
-TEST(peers_without_a_schema_are_not_counted)
-{
-    static const uint32_t none[HTH_ROSTER_SETTINGS] = {0};
-    struct crew_scene *f = two(ROWS, false);
-
-    hth_roster_set_schema(hth_crew_roster(f->crew, 0), 0, none);
+    hth_roster_set_schema(hth_crew_roster(f->crew, 1), 0, none);
+    hth_roster_set_schema(hth_crew_roster(f->crew, 2), 0, none);
     hth_world_run_for(f->world, 5 * S);
-    assert_int_equal(hth_roster_at(hth_crew_roster(f->crew, 1), 0)->note.schema, 0);
-    check_differ(f, 1, 0, "");
+    check_differ(f, 0, 0, "");
     crew_scene_free(f);
 }
