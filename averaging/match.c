@@ -17,7 +17,6 @@
 #define SILENCE_US (350 * HTH_US_PER_MS) /* and two round trips */
 #define FAR_US     (2 * HTH_US_PER_S)    /* no round trip is believed longer */
 #define DIAL_US    (1 * HTH_US_PER_S)
-#define GREET_US   (10 * HTH_US_PER_S)
 #define NOTE_US    (500 * HTH_US_PER_MS) /* so old are notes of peers when they are seen */
 
 /* One who joined us. */
@@ -264,7 +263,8 @@ static void on_greeted(void *arg, const struct hth_rpc_result *r)
 static void greet_line(struct hth_match *m)
 {
     const struct look *l = m->look;
-    const struct hth_rpc_call_opts call = {.method = HTH_MATCH_METHOD_JOIN, .timeout_us = GREET_US};
+    const struct hth_rpc_call_opts call = {.method = HTH_MATCH_METHOD_JOIN,
+                                           .timeout_us = HTH_AVG_WINDOW_MAX_US};
     const struct hth_roster_peer *p;
     struct hth_rpc_peer_info info;
 
@@ -412,7 +412,7 @@ static enum hth_avg_reason judge(struct hth_match *m, const struct hth_peer_id *
 {
     char text[HTH_PEER_SHORT_LEN];
 
-    if (err == HTH_OK)
+    if (err == HTH_OK && !hth_peer_id_eq(id, &m->env->self))
         return m->count < HTH_AVG_LOOKERS_MAX ? HTH_AVG_OK : HTH_AVG_FULL;
     if (err != HTH_E_VERSION)
         return err == HTH_E_RANGE ? HTH_AVG_RANGE : HTH_AVG_MALFORMED;
@@ -459,7 +459,7 @@ static void on_join(void *arg, struct hth_rpc_request *req)
 
 /* Those of one line who are here. */
 struct census {
-    struct joiner *in[HTH_AVG_LOOKERS_MAX];
+    struct joiner *in[HTH_AVG_LOOKERS_MAX + 1]; /* this peer, too */
     uint32_t count, contributors;
     int64_t first_us, last_us; /* when the first and the last of them came */
     int64_t deadline_us;       /* the earliest window of those who average */
@@ -600,7 +600,7 @@ static void line_turn(struct hth_match *m, uint64_t key)
 /* Each line once. */
 static void table_turn(struct hth_match *m)
 {
-    uint64_t keys[HTH_AVG_LOOKERS_MAX];
+    uint64_t keys[HTH_AVG_LOOKERS_MAX + 1];
     uint32_t count = 0;
 
     for (uint32_t i = 0; i < m->count; i++) {
