@@ -31,9 +31,8 @@
  * A *fork* is a link without that quorum: some members went on without the others
  * (averaging.majority: eventual). hth_chain_better says which of two chains remains when they meet.
  *
- * A roll is what somebody says. A link is *proven* when a quorum of its base's voters signed its
- * head, or one on top of it (proof.h): then they hold it, and it proves who contributed what. A
- * member leaves its chain for one that has parted from it only for samples that are proven.
+ * A roll is what somebody says. Signatures prove it (proof.h): a member leaves its chain for one
+ * that has parted from it only for samples that are proven.
  *
  * A member is a process, not a machine: a peer's id and the number of its life. A process that
  * starts again without its promises is another member.
@@ -176,8 +175,8 @@ enum hth_err hth_chain_add(struct hth_chain *chain, const struct hth_chain_link 
 void hth_chain_write(const struct hth_chain *chain, uint32_t link, struct hth_writer *w);
 /* Reads one link and takes it up: only if it is good do its members get numbers. `anchor`: the
  * link before it need not be known, and those are the samples of all before; else NULL. Errors:
- * those of hth_chain_add; E_TRUNCATED; E_MALFORMED (order, kind, a fold that is not due); E_BAD_FOLD (it is
- * not that of the links before); E_VERSION (another extension). */
+ * those of hth_chain_add; E_TRUNCATED; E_MALFORMED (order, kind, a fold that is not due);
+ * E_BAD_FOLD (it is not that of the links before); E_VERSION (another extension). */
 enum hth_err hth_chain_read(struct hth_chain *chain, struct hth_reader *r, const uint64_t *anchor,
                             uint32_t *out) HTH_MUST;
 /* This process vouches for a link, and for those before it: they need no proof. */

@@ -91,45 +91,33 @@ struct hth_fold *hth_fold_upto(const struct hth_chain *chain, uint32_t link)
 
 /* ---- bytes -------------------------------------------------------------------------------- */
 
-static void describe(struct hth_wire *io, struct hth_fold_peer *peer)
+static void describe(struct hth_wire *io, struct hth_fold *fold)
 {
-    hth_wire_bytes(io, &peer->id, sizeof(peer->id));
-    hth_wire_u64(io, &peer->samples);
-    hth_wire_u32(io, &peer->steps);
+    hth_wire_u64(io, &fold->rest);
+    hth_wire_count(io, &fold->count, HTH_ROLL_MEMBERS_MAX);
+    for (uint32_t i = 0; i < fold->count; i++) {
+        struct hth_fold_peer *peer = &fold->peer[i];
+        hth_wire_bytes(io, &peer->id, sizeof(peer->id));
+        hth_wire_u64(io, &peer->samples);
+        hth_wire_u32(io, &peer->steps);
+        hth_wire_check(io, peer->steps > 0 && (i == 0 || by_id(peer - 1, peer) < 0));
+    }
 }
 
-size_t hth_fold_write(const struct hth_fold *fold, uint8_t *out)
+size_t hth_fold_write(struct hth_fold *fold, uint8_t *out)
 {
     struct hth_wire io = hth_wire_into(out, HTH_FOLD_BYTES_MAX);
-    hth_write_u64(&io.w, fold->rest);
-    hth_write_u32(&io.w, fold->count);
-    for (uint32_t i = 0; i < fold->count; i++) {
-        struct hth_fold_peer peer = fold->peer[i];
-        describe(&io, &peer);
-    }
+    describe(&io, fold);
     HTH_ASSERT(io.w.err == HTH_OK);
     return io.w.pos;
 }
 
-struct hth_hash hth_fold_hash(const struct hth_crypto *crypto, const struct hth_fold *fold)
+struct hth_hash hth_fold_hash(const struct hth_crypto *crypto, struct hth_fold *fold)
 {
-    uint8_t *bytes = hth_calloc(1, HTH_FOLD_BYTES_MAX);
+    uint8_t bytes[HTH_FOLD_BYTES_MAX];
     struct hth_hash hash;
     crypto->hash(bytes, hth_fold_write(fold, bytes), &hash);
-    hth_free(bytes);
     return hash;
-}
-
-static enum hth_err read_peers(struct hth_wire *io, struct hth_fold *fold, uint64_t *samples)
-{
-    *samples = fold->rest;
-    for (uint32_t i = 0; i < fold->count && io->err == HTH_OK; i++) {
-        struct hth_fold_peer *peer = &fold->peer[i];
-        describe(io, peer);
-        hth_wire_check(io, peer->steps > 0 && (i == 0 || by_id(peer - 1, peer) < 0));
-        *samples += peer->samples;
-    }
-    return hth_wire_end(io);
 }
 
 enum hth_err hth_fold_take(struct hth_chain *chain, uint32_t link, const uint8_t *bytes, size_t len)
@@ -137,19 +125,17 @@ enum hth_err hth_fold_take(struct hth_chain *chain, uint32_t link, const uint8_t
     struct hth_held *held = hth_chain_held(chain, link);
     struct hth_wire io = hth_wire_of(bytes, len);
     struct hth_hash hash;
-    uint64_t rest = hth_read_u64(&io.r), samples;
-    uint32_t count = 0;
     if (hth_head_is_none(&held->fold))
         return HTH_E_NOT_FOUND;
-    hth_wire_count(&io, &count, HTH_ROLL_MEMBERS_MAX);
-    HTH_TRY(io.err);
-    struct hth_fold *fold = fold_new(count);
-    fold->rest = rest;
-    fold->count = count;
-    enum hth_err err = read_peers(&io, fold, &samples);
+    struct hth_fold *fold = fold_new(HTH_ROLL_MEMBERS_MAX);
+    describe(&io, fold);
+    uint64_t samples = fold->rest;
+    for (uint32_t i = 0; i < fold->count; i++)
+        samples += fold->peer[i].samples;
     hth_chain_opts(chain)->crypto->hash(bytes, len, &hash);
-    if (err == HTH_OK &&
-        (memcmp(&hash, &held->fold, sizeof(hash)) != 0 || samples != held->samples_before))
+    bool same = memcmp(&hash, &held->fold, sizeof(hash)) == 0 && samples == held->samples_before;
+    enum hth_err err = hth_wire_end(&io);
+    if (err == HTH_OK && !same)
         err = HTH_E_BAD_FOLD;
     if (err == HTH_OK && held->table == NULL)
         held->table = fold;

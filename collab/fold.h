@@ -54,8 +54,8 @@ struct hth_fold {
  * here. To be freed with hth_free. Its time grows with the rolls since that fold. */
 struct hth_fold *hth_fold_upto(const struct hth_chain *chain, uint32_t link);
 /* Returns the number of bytes, at most HTH_FOLD_BYTES_MAX. */
-size_t hth_fold_write(const struct hth_fold *fold, uint8_t *out);
-struct hth_hash hth_fold_hash(const struct hth_crypto *crypto, const struct hth_fold *fold);
+size_t hth_fold_write(struct hth_fold *fold, uint8_t *out);
+struct hth_hash hth_fold_hash(const struct hth_crypto *crypto, struct hth_fold *fold);
 /* Takes up the fold that a link names, from a peer's bytes. Errors, after which nothing has
  * changed: E_NOT_FOUND (the link names none), E_TRUNCATED, E_TOO_LARGE (peers), E_MALFORMED (order,
  * no steps, bytes left over), E_BAD_FOLD (it is another one, or does not add up). */

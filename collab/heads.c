@@ -15,6 +15,7 @@ struct record {
     struct hth_head_note note;
     bool doubted;             /* until it is renewed, ... */
     int64_t doubted_until_us; /* ... and until then; 0: it was not */
+    uint32_t told;            /* by hth_heads_next, as the last one of so many */
     struct record *next;
 };
 
@@ -26,7 +27,8 @@ struct hth_heads {
     struct hth_publisher *said; /* NULL: nothing was ever said */
     bool says;
     struct hth_head_note note;
-    struct record *first, **end; /* those that live; the first is told of next */
+    struct record *first; /* those that live */
+    uint32_t told;
     hth_head_fn *heard;
     void *arg;
 };
@@ -46,23 +48,6 @@ HTH_WIRE_PAIR(hth_head, struct hth_head_note, head, HTH_HEAD_BYTES_MAX)
 
 /* ---- the board ---------------------------------------------------------------------------- */
 
-static void append(struct hth_heads *heads, struct record *r)
-{
-    r->next = NULL;
-    *heads->end = r;
-    heads->end = &r->next;
-}
-
-static void take_out(struct hth_heads *heads, const struct record *r)
-{
-    struct record **at = &heads->first;
-    while (*at != r)
-        at = &(*at)->next;
-    *at = r->next;
-    if (*at == NULL)
-        heads->end = at;
-}
-
 static enum hth_err on_record(void *arg, const struct hth_record *rec, void **user)
 {
     struct hth_heads *heads = arg;
@@ -73,7 +58,8 @@ static enum hth_err on_record(void *arg, const struct hth_record *rec, void **us
     struct record *r = *user;
     if (r == NULL) {
         *user = r = hth_new(struct record);
-        append(heads, r);
+        r->next = heads->first;
+        heads->first = r;
     }
     r->by = rec->owner_id;
     r->note = note;
@@ -86,9 +72,12 @@ static void on_gone(void *arg, const struct hth_peer_id *owner, uint8_t part, vo
 {
     (void)owner;
     (void)part;
-    if (user != NULL)
-        take_out(arg, user);
-    hth_free(user);
+    struct record **at = &((struct hth_heads *)arg)->first, *r = user;
+    while (r != NULL && *at != r)
+        at = &(*at)->next;
+    if (r != NULL)
+        *at = r->next;
+    hth_free(r);
 }
 
 static enum hth_err fill(void *arg, struct hth_writer *w)
@@ -113,7 +102,6 @@ enum hth_err hth_heads_new(struct hth_env *env, struct hth_dht *dht, const char 
     static const struct hth_board_ops ops = {.on_record = on_record, .on_gone = on_gone};
     struct hth_heads *heads = hth_new(struct hth_heads);
     *heads = (struct hth_heads){.env = env, .dht = dht, .heard = heard, .arg = arg};
-    heads->end = &heads->first;
     hth_heads_topic(env->crypto, network, schema, &heads->topic);
     enum hth_err err = hth_board_new(env, dht, &heads->topic, NULL, &ops, heads, &heads->board);
     *out = err == HTH_OK ? heads : NULL;
@@ -168,8 +156,9 @@ bool hth_heads_next(struct hth_heads *heads, struct hth_head_note *note, struct 
     struct record *r = heads->first;
     if (r == NULL)
         return false;
-    take_out(heads, r);
-    append(heads, r);
+    for (struct record *k = r->next; k != NULL; k = k->next)
+        r = k->told < r->told ? k : r;
+    r->told = ++heads->told;
     *note = r->note;
     *by = r->by;
     return true;

@@ -311,7 +311,7 @@ void hth_links_put(const struct hth_chain *chain, struct hth_links *links, size_
     hth_write_u16(&at, (uint16_t)written);
     put_sigs(chain, links, io);
     uint32_t names = find_fold(chain, links);
-    const struct hth_fold *table =
+    struct hth_fold *table =
         names == HTH_LINK_NONE ? NULL : hth_chain_held(chain, names)->table;
     size_t len = table != NULL ? hth_fold_write(table, fold) : 0;
     hth_write_u16(&io->w, (uint16_t)len);

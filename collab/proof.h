@@ -20,9 +20,9 @@
  *
  * A link is *proven* when members that signed it, or a link on top of it, are a quorum of its
  * base's voters. Others need less: a genesis a quorum of its own voters; a fork that and a voter of
- * the base of the link before it, which it proves too; a link right after an anchor, where weights
- * are not known, one voter. The links that this process made, and those before them, need no proof
- * (hth_chain_trust).
+ * the base of the link before it, which it proves too; a link right after an anchor, where voters
+ * are not known, one of those that its roll names. The links that this process made, and those
+ * before them, need no proof (hth_chain_trust).
  *
  * When chains have parted, the links of the other one count up to its first that is not proven. A
  * later step of one's own chain is *backed*, and followed, when the links between are proven and a

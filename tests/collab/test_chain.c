@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Links that are refused, weights and quorums by hand, and which of two chains remains. */
+/* Links that are refused, votes and quorums by hand, and which of two chains remains. */
 #include "collab/choice.h"
 #include "collab/links.h"
 #include "core/mem.h"

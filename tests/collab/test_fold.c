@@ -52,7 +52,7 @@ TEST(bytes_are_golden)
     assert_string_equal(hex, "d55a85b311287b0271082803d27aafde77c5fcee5064cec106329e4a105c41bb");
     hth_hex(hth_chain_head(chain, FOLD)->b, HTH_HASH_LEN, hex);
     assert_string_equal(hex, "bc5c1ee326524f88075ec8e1e4a6a838c47aad28705bb213822f628015996c15");
-    const struct hth_fold *fold = hth_chain_held(chain, FOLD)->table;
+    struct hth_fold *fold = hth_chain_held(chain, FOLD)->table;
     uint8_t bytes[HTH_FOLD_BYTES_MAX];
     assert_int_equal(hth_fold_write(fold, bytes), 8 + 4 + 3 * 44);
     assert_true(fold->rest == 2000 && fold->count == 3); /* C is in part of the genesis */
@@ -108,7 +108,7 @@ TEST(a_fold_is_bounded)
         link.kind = at == HTH_LINK_NONE ? HTH_LINK_GENESIS : HTH_LINK_STEP;
         assert_ok(hth_chain_add(chain, &link, &at));
     }
-    const struct hth_fold *fold = hth_chain_held(chain, at)->table;
+    struct hth_fold *fold = hth_chain_held(chain, at)->table;
     assert_int_equal(fold->count, LIST);
     assert_int_equal(fold->rest, 0 + 1 + 2 + 3 + 4 + 5);
     for (uint32_t i = 0; i < fold->count; i++)
@@ -143,7 +143,7 @@ TEST(a_reader_goes_on_with_a_fold)
     assert_true(hth_head_is_none(&hth_chain_held(to, at)->fold));
     for (uint32_t i = 1; i <= FOLD; i++)
         at = put(to, at, HTH_LINK_STEP, "ABC", 10);
-    const struct hth_fold *fold = hth_chain_held(to, at)->table; /* and then it begins anew */
+    struct hth_fold *fold = hth_chain_held(to, at)->table; /* and then it begins anew */
     assert_int_equal(fold->rest, hth_chain_held(to, anew)->samples_before);
     assert_int_equal(fold->peer[0].steps, FOLD);
     hth_chain_free(to);

@@ -44,7 +44,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     uint32_t link = begin(chain, data, size);
     if (hth_fold_take(chain, link, data, size) == HTH_OK) {
         uint8_t *again = hth_calloc(1, HTH_FOLD_BYTES_MAX);
-        const struct hth_fold *fold = hth_chain_held(chain, link)->table;
+        struct hth_fold *fold = hth_chain_held(chain, link)->table;
         HTH_ASSERT(hth_fold_write(fold, again) == size && memcmp(again, data, size) == 0);
         for (uint32_t i = 1; i < fold->count; i++)
             HTH_ASSERT(hth_peer_id_cmp(&fold->peer[i - 1].id, &fold->peer[i].id) < 0);
