@@ -10,7 +10,7 @@
 #include "core/rng.h"
 #include "golden_names.h"
 #include "net/crypto.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 #include <stdlib.h>
 
@@ -21,7 +21,7 @@ static struct hth_avg_shape shape_of(const char *text)
     return shape;
 }
 
-static void test_shape_text(void **state)
+TEST(test_shape_text)
 {
     static const struct {
         const char *text;
@@ -59,7 +59,7 @@ static void test_shape_text(void **state)
     }
 }
 
-static void test_shape_golden(void **state)
+TEST(test_shape_golden)
 {
     static const struct {
         uint32_t population, group_max;
@@ -82,7 +82,7 @@ static void test_shape_golden(void **state)
 }
 
 /* Shapes out of records obey the parser's limits. */
-static void test_shape_check(void **state)
+TEST(test_shape_check)
 {
     static const struct {
         struct hth_avg_shape shape;
@@ -117,7 +117,7 @@ static uint32_t cells_by_definition(uint32_t n, uint32_t group_max, uint32_t dim
     return (uint32_t)((double)n / (double)above < HTH_AVG_FILL_MIN ? below : above);
 }
 
-static void test_shape_definition(void **state)
+TEST(test_shape_definition)
 {
     (void)state;
     for (uint32_t group_max = 2; group_max <= 40; group_max += group_max < 9 ? 1 : 7)
@@ -139,7 +139,7 @@ static void test_shape_definition(void **state)
         }
 }
 
-static void test_review(void **state)
+TEST(test_review)
 {
     struct hth_avg_shape now = shape_of("32x32"), next;
     char text[HTH_AVG_SHAPE_TEXT_MAX];
@@ -158,7 +158,7 @@ static void test_review(void **state)
     assert_false(hth_avg_shape_review(&now, 23, 2, &next));
 }
 
-static void test_cells(void **state)
+TEST(test_cells)
 {
     struct hth_avg_shape shape = shape_of("5x4x3");
     struct hth_avg_cell cell;
@@ -213,7 +213,7 @@ static bool is_in_all_lines(const struct hth_avg_shape *shape, const bool *set)
     return true;
 }
 
-static void test_across(void **state)
+TEST(test_across)
 {
     static const char *const texts[] = {"7", "2x2", "5x4", "4x5", "3x3x3", "4x2x3", "2x2x2x2"};
 
@@ -279,7 +279,7 @@ static void run_round(struct crowd *c, uint32_t round, bool deals)
 /* By rank d rounds give the exact mean from any first round on, where all layers of the first axis
  * are full, whether there are fewer of them than cells or more. Others agree soon, and so do those
  * whose cells are drawn at first, and dealt out by each group then. */
-static void test_rounds(void **state)
+TEST(test_rounds)
 {
     static const struct {
         const char *shape;
@@ -360,7 +360,7 @@ static enum hth_err group_of(const struct hth_avg_line *line, uint64_t schema,
 }
 
 /* The round's own axis does not count. */
-static void test_golden_key(void **state)
+TEST(test_golden_key)
 {
     struct hth_avg_line line = golden_line();
     uint8_t key[HTH_AVG_LINE_KEY_MAX];
@@ -373,7 +373,7 @@ static void test_golden_key(void **state)
 }
 
 /* A group has all of a list, in an order that its bytes draw; whatever differs makes another. */
-static void test_groups(void **state)
+TEST(test_groups)
 {
     struct hth_avg_line line = golden_line(), others[5];
     struct hth_avg_member good[5], m[5];
@@ -412,7 +412,7 @@ static void test_groups(void **state)
         hth_free(g[i]);
 }
 
-static void test_group_limits(void **state)
+TEST(test_group_limits)
 {
     static struct hth_avg_member m[HTH_AVG_MEMBERS_MAX];
     struct hth_avg_line line = golden_line();
@@ -432,7 +432,7 @@ static void test_group_limits(void **state)
 
 /* ---- alone --------------------------------------------------------------------------------- */
 
-static void test_alone(void **state)
+TEST(test_alone)
 {
     struct hth_averager a = {.ops = NULL};
     struct hth_averager_stats stats = {.rounds = 1};
@@ -448,7 +448,7 @@ static void test_alone(void **state)
     hth_averager_free(&a);
 }
 
-static void test_reasons(void **state)
+TEST(test_reasons)
 {
     (void)state;
 #define NAMED(num, name, text)                                                                     \
@@ -459,18 +459,4 @@ static void test_reasons(void **state)
 #undef NAMED
     assert_string_equal(hth_avg_reason_name((enum hth_avg_reason)9999), "UNKNOWN");
     assert_true(strlen(hth_avg_reason_text((enum hth_avg_reason)9999)) > 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shape_text),   cmocka_unit_test(test_shape_check),
-        cmocka_unit_test(test_shape_golden), cmocka_unit_test(test_shape_definition),
-        cmocka_unit_test(test_review),       cmocka_unit_test(test_cells),
-        cmocka_unit_test(test_across),       cmocka_unit_test(test_rounds),
-        cmocka_unit_test(test_golden_key),   cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_group_limits), cmocka_unit_test(test_alone),
-        cmocka_unit_test(test_reasons),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,7 +6,7 @@
 #include "averaging/pit.h"
 #include "core/mem.h"
 #include "dht/record.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 #define SETTLE_US (3 * HTH_US_PER_S)
 #define LONG_US   (20 * HTH_US_PER_S)
@@ -66,7 +66,7 @@ static uint32_t groups_of(const struct pit *p)
 
 /* Strangers need three round trips for TCP, TLS and HELLO, and one for each JOIN; a BEGIN half of
  * one. All are known, so that no key of the DHT is needed, and one peer leads. */
-static void peers_meet_in_few_round_trips(void **state)
+TEST(peers_meet_in_few_round_trips)
 {
     static const uint32_t counts[] = {2, 3, 5, 8, 16, 33};
 
@@ -99,7 +99,7 @@ static void peers_meet_in_few_round_trips(void **state)
 
 /* Helpers push nobody out who brings values, and are no more than those; nor do clients push out
  * trainers. Of one trainer and more clients than a group may have some hear FULL. */
-static void modes_have_their_places(void **state)
+TEST(modes_have_their_places)
 {
     static const struct {
         uint32_t count[3], in[3]; /* by mode */
@@ -142,7 +142,7 @@ static void modes_have_their_places(void **state)
 
 /* Peers that are due and do not come are waited for as long as the window; fewer than group_min
  * end without a group then. */
-static void absent_peers_are_awaited(void **state)
+TEST(absent_peers_are_awaited)
 {
     (void)state;
     for (uint32_t least = 2; least <= 5; least += 3) {
@@ -242,7 +242,7 @@ static void in_order(const struct pit *p, struct pit_peer **out)
 }
 
 /* A host that does not look refuses by name, and takes who is right. */
-static void refusals_have_names(void **state)
+TEST(refusals_have_names)
 {
     uint8_t bytes[HTH_JOIN_BYTES_MAX + 1] = {0};
     const struct pit_peer *from, *to;
@@ -285,7 +285,7 @@ static void refusals_have_names(void **state)
 }
 
 /* The table of a host has room for so many. */
-static void tables_are_bounded(void **state)
+TEST(tables_are_bounded)
 {
     enum { CALLERS = HTH_AVG_LOOKERS_MAX + 1 };
     static struct hth_rpc *rpc[CALLERS];
@@ -393,7 +393,7 @@ static void offer_beside(struct pit *p, struct pit_peer *o[3])
 }
 
 /* A host that is mute, refuses, or sends a list of helpers costs the others a round at most. */
-static void liars_cost_a_round(void **state)
+TEST(liars_cost_a_round)
 {
     static const int ways[] = {MUTE, REFUSES, FLOODS};
 
@@ -416,7 +416,7 @@ static void liars_cost_a_round(void **state)
 }
 
 /* A list that misquotes a member is not followed by it. */
-static void misquoted_members_take_no_part(void **state)
+TEST(misquoted_members_take_no_part)
 {
     (void)state;
     for (int about = NOTHING; about < LIES; about++) {
@@ -431,18 +431,4 @@ static void misquoted_members_take_no_part(void **state)
         hth_rpc_serve(o[0]->rpc, HTH_MATCH_METHOD_JOIN, NULL, NULL);
         pit_stop(&p);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(peers_meet_in_few_round_trips),
-        cmocka_unit_test(modes_have_their_places),
-        cmocka_unit_test(absent_peers_are_awaited),
-        cmocka_unit_test(refusals_have_names),
-        cmocka_unit_test(tables_are_bounded),
-        cmocka_unit_test(liars_cost_a_round),
-        cmocka_unit_test(misquoted_members_take_no_part),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

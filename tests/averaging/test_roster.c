@@ -8,7 +8,7 @@
 #include "core/mem.h"
 #include "dht/board.h"
 #include "sim/world.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 #define S HTH_US_PER_S
 
@@ -107,7 +107,7 @@ static struct hth_publisher *publish(struct hth_roster_note *note, uint8_t part,
 
 /* ---- counting -------------------------------------------------------------------------------- */
 
-static void test_exact_count(void **state)
+TEST(test_exact_count)
 {
     struct swarm s;
     struct hth_roster_opts o = defaults(), other = defaults(), helper = defaults(),
@@ -158,7 +158,7 @@ static void done_leaving(void *arg)
 
 /* A newcomer with a state is counted at once, though its last note is but a moment old. A doubt
  * lasts for a minute. One that has not come in yet says nothing, and reads. */
-static void test_who_counts(void **state)
+TEST(test_who_counts)
 {
     struct hth_roster_opts o = defaults(), newcomer = defaults(), silent = defaults();
     const struct hth_roster_peer *p;
@@ -198,7 +198,7 @@ static void test_who_counts(void **state)
 }
 
 /* A lost peer counts on; it is lost until its note is renewed. */
-static void test_lost(void **state)
+TEST(test_lost)
 {
     const struct hth_roster_peer *p;
     struct swarm s;
@@ -225,7 +225,7 @@ static void test_lost(void **state)
 
 /* Hundreds: each reader's board stays small and its estimate near. Most of them go: those who are
  * left speak more, until all do. */
-static void test_sampled(void **state)
+TEST(test_sampled)
 {
     enum { PEERS = 400 };
     struct swarm s;
@@ -293,7 +293,7 @@ static void check_full(const struct swarm *s)
 
 /* The grid follows the population, and a population that stays keeps it. Many that come at once
  * propose, and one shape stays. */
-static void test_one_shape(void **state)
+TEST(test_one_shape)
 {
     struct swarm s;
     struct hth_roster_opts o = defaults();
@@ -328,7 +328,7 @@ static void test_one_shape(void **state)
 
 /* What one key says moves nobody: a grid that suits nobody, or another one that does. As many keys
  * as there are peers do not move them into one that does not suit. */
-static void test_made_up_shapes(void **state)
+TEST(test_made_up_shapes)
 {
     static const char *const texts[] = {"8x8x8x8", "50x50", "3x4", "3x4"};
 
@@ -363,7 +363,7 @@ static void test_made_up_shapes(void **state)
 }
 
 /* The grid is full again as soon as who went and who came is known. Cells that are given stay. */
-static void test_cells(void **state)
+TEST(test_cells)
 {
     struct hth_roster_opts o = defaults();
     struct swarm s;
@@ -397,7 +397,7 @@ static void test_cells(void **state)
 }
 
 /* Steady progress within a step is not told; a step or another speed is, in a bounded way. */
-static void test_progress_is_told_seldom(void **state)
+TEST(test_progress_is_told_seldom)
 {
     struct swarm s;
     struct hth_roster_opts o = defaults();
@@ -429,7 +429,7 @@ static void test_progress_is_told_seldom(void **state)
 
 /* ---- clocks and limits ----------------------------------------------------------------------- */
 
-static void test_clock_skew(void **state)
+TEST(test_clock_skew)
 {
     struct swarm s;
     struct hth_roster_opts o = defaults();
@@ -463,7 +463,7 @@ static void test_clock_skew(void **state)
 
 /* No more than HTH_AVG_ROSTER_MAX notes of strangers are kept; of each the first part, as anybody
  * can sign others. */
-static void test_notes_believed_are_bounded(void **state)
+TEST(test_notes_believed_are_bounded)
 {
     enum { STRANGERS = HTH_AVG_ROSTER_MAX + 50 };
     static struct hth_publisher *note[STRANGERS];
@@ -498,7 +498,7 @@ static void test_notes_believed_are_bounded(void **state)
     swarm_clear(&s);
 }
 
-static void test_options(void **state)
+TEST(test_options)
 {
     struct swarm s;
     struct hth_roster_opts o;
@@ -556,7 +556,7 @@ static enum hth_err round_trip(const struct hth_roster_note *n, struct hth_roste
     return hth_roster_note_read(bytes, hth_roster_note_write(n, bytes), out);
 }
 
-static void test_notes_there_and_back(void **state)
+TEST(test_notes_there_and_back)
 {
     struct hth_roster_note n = good_note(), got;
     uint8_t bytes[HTH_ROSTER_NOTE_BYTES_MAX];
@@ -579,7 +579,7 @@ static void test_notes_there_and_back(void **state)
     assert_err(HTH_E_VERSION, hth_roster_note_read(bytes, size, &got));
 }
 
-static void test_limits_of_notes(void **state)
+TEST(test_limits_of_notes)
 {
     struct hth_roster_note n, got;
 
@@ -614,25 +614,4 @@ static void test_limits_of_notes(void **state)
     n.samples = HTH_AVG_SAMPLES_MAX;
     n.samples_per_s = HTH_AVG_RATE_MAX;
     assert_ok(round_trip(&n, &got));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exact_count),
-        cmocka_unit_test(test_who_counts),
-        cmocka_unit_test(test_lost),
-        cmocka_unit_test(test_sampled),
-        cmocka_unit_test(test_one_shape),
-        cmocka_unit_test(test_made_up_shapes),
-        cmocka_unit_test(test_cells),
-        cmocka_unit_test(test_progress_is_told_seldom),
-        cmocka_unit_test(test_clock_skew),
-        cmocka_unit_test(test_notes_believed_are_bounded),
-        cmocka_unit_test(test_options),
-        cmocka_unit_test(test_notes_there_and_back),
-        cmocka_unit_test(test_limits_of_notes),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }
