@@ -37,7 +37,7 @@ struct hth_avg_offer {
     struct hth_blob *values; /* `count` floats, frozen; NULL of a helper */
     size_t count;
     double weight;   /* samples behind them; 0 < weight <= HTH_AVG_WEIGHT_MAX; 0 of a helper */
-    uint64_t schema; /* hash of the tensors' names and shapes: only equals are averaged */
+    uint64_t schema; /* of the tensors, as the roster tells it: only equals are averaged */
     /* Formats on the wire (codec.h); borrowed until the round has ended; NULL: fp32. */
     const struct hth_avg_span *spans;
     uint32_t span_count;

@@ -124,19 +124,13 @@ static struct hth_avg_shape mixed(uint32_t dims, uint32_t k, uint32_t high)
 struct hth_avg_shape hth_avg_shape_for(uint32_t population, uint32_t group_max)
 {
     uint64_t n = HTH_MIN(HTH_MAX(population, 1), HTH_AVG_CELLS_MAX);
-    uint32_t dims = 1, k = 1, high = 0;
+    uint32_t dims = 1, k, high = 0;
     group_max = HTH_MAX(group_max, 2);
     while (dims < HTH_AVG_DIMS_MAX && power(group_max, dims, n) < n)
         dims++;
-    /* k^dims <= n < (k + 1)^dims, found by bisection. */
-    for (uint32_t lo = 1, hi = (uint32_t)n + 1; hi - lo > 1;) {
-        uint32_t middle = lo + (hi - lo) / 2;
-        if (power(middle, dims, n) <= n)
-            lo = middle;
-        else
-            hi = middle;
-        k = lo;
-    }
+    /* k^dims <= n < (k + 1)^dims */
+    for (k = dims == 1 ? (uint32_t)n : 1; power(k + 1, dims, n) <= n;)
+        k++;
     /* The products k^(dims - high) (k + 1)^high grow with high; take the first that holds all. */
     while (high < dims && power(k, dims - high, n) * power(k + 1, high, n) < n)
         high++;

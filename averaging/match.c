@@ -1,277 +1,677 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* match.c: the node's side of matchmaking: messages that arrive, and groups out of lists. */
+/*
+ * match.c: the own look, and the table of those who joined this peer as their host.
+ *
+ * All happens in on_turn: every BEAT, and at once when somebody joined, left, answered, or the
+ * roster changed.
+ */
+#include "averaging/match.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "averaging/match_int.h"
 #include "core/mem.h"
+#include "rpc/rpc.h"
 
-#define GROUP_MAGIC  UINT64_C(0x3270756f72676874) /* "thgroup2" */
-#define MEMBER_BYTES 76                           /* of what is hashed of each */
+#define BEAT_US    (100 * HTH_US_PER_MS)
+#define SILENCE_US (350 * HTH_US_PER_MS) /* and two round trips */
+#define FAR_US     (2 * HTH_US_PER_S)    /* no round trip is believed longer */
+#define DIAL_US    (1 * HTH_US_PER_S)
+#define NOTE_US    (500 * HTH_US_PER_MS) /* so old are notes of peers when they are seen */
 
-/* ---- groups --------------------------------------------------------------------------------- */
-
-static uint64_t bits(double x)
-{
-    uint64_t u;
-
-    memcpy(&u, &x, sizeof(u));
-    return u;
-}
-
-static int by_id(const void *a, const void *b)
-{
-    const struct hth_avg_member *x = a, *y = b;
-
-    return hth_peer_id_cmp(&x->id, &y->id);
-}
-
-/* A hash of line, schema, and all that is said of the members, by id. */
-static void hash_group(const struct hth_look *look, const struct hth_avg_member *members,
-                       uint32_t count, struct hth_hash *id)
-{
-    uint8_t key[HTH_AVG_LINE_KEY_MAX];
-    size_t key_len = hth_avg_line_key(&look->opts.line, key);
-    size_t max = 20 + key_len + count * MEMBER_BYTES;
-    uint8_t *bytes = hth_calloc(1, max);
-    struct hth_writer w;
-
-    hth_writer_init(&w, bytes, max);
-    hth_write_u64(&w, GROUP_MAGIC);
-    hth_write_u64(&w, look->opts.schema);
-    hth_write_u32(&w, count);
-    hth_write_bytes(&w, key, key_len);
-    for (uint32_t i = 0; i < count; i++) {
-        const struct hth_avg_member *m = &members[i];
-        uint8_t ip[16] = {0};
-
-        hth_write_bytes(&w, m->id.b, sizeof(m->id.b));
-        hth_write_u8(&w, (uint8_t)m->mode);
-        hth_write_u8(&w, m->addr.family);
-        hth_write_u16(&w, m->addr.port);
-        memcpy(ip, m->addr.ip, m->addr.family == 4 ? 4 : (m->addr.family == 6 ? 16 : 0));
-        hth_write_bytes(&w, ip, sizeof(ip));
-        hth_write_u64(&w, bits(m->bandwidth));
-        hth_write_u64(&w, bits(m->weight));
-        hth_write_u64(&w, m->nonce);
-    }
-    HTH_ASSERT(w.err == HTH_OK && w.pos == max);
-    look->match->env->crypto->hash(bytes, max, id);
-    hth_free(bytes);
-}
-
-struct marked {
-    struct hth_hash mark;
-    const struct hth_avg_member *member;
+/* One who joined us. */
+struct joiner {
+    struct hth_match *match;
+    struct hth_avg_line line;
+    uint64_t key, place;         /* of the line, and its own in the line's order */
+    struct hth_avg_member self;  /* as it says */
+    struct hth_rpc_request *req; /* NULL: this peer */
+    int64_t since_us, end_us;    /* when it came, and the end of its window */
 };
 
-static int by_mark(const void *a, const void *b)
-{
-    const struct marked *x = a, *y = b;
-    int order = memcmp(&x->mark, &y->mark, sizeof(x->mark));
+struct look {
+    struct hth_look_opts opts;
+    uint64_t key;
+    struct hth_avg_member self;
+    int64_t made_us, end_us, asked_us;
+    struct hth_peer_id host;                        /* zero: none */
+    struct hth_rpc_call *call;                      /* NULL: the host is this peer, or none */
+    struct hth_peer_id passed[HTH_AVG_MEMBERS_MAX]; /* hosts of no use */
+    uint32_t passed_count;
+    enum hth_avg_reason refusal; /* the last */
+};
 
-    return order != 0 ? order : by_id(x->member, y->member);
+struct hth_match {
+    struct hth_env *env;
+    struct hth_rpc *rpc;
+    struct hth_roster *roster;
+    uint32_t group_min;
+    struct hth_timer *timer;
+    int64_t turn_us;   /* when it was to run */
+    int64_t ping_us;   /* when those waited for are pinged again */
+    struct look *look; /* NULL: none */
+    struct joiner **joiners;
+    uint32_t count, capacity;
+    bool version_said; /* it spoke of another version */
+    struct hth_match_stats stats;
+};
+
+/* ---- time and silence ------------------------------------------------------------------------ */
+
+static void turn_in(struct hth_match *m, int64_t us)
+{
+    m->turn_us = hth_now_us(m->env) + us;
+    hth_timer_set(m->env, m->timer, us);
 }
 
-enum hth_err hth_match_group(const struct hth_look *look, const struct hth_avg_member *members,
-                             uint32_t count, struct hth_avg_group **out)
+void hth_match_nudge(struct hth_match *m)
 {
-    const struct hth_env *env = look->match->env;
-    struct hth_avg_member sorted[HTH_AVG_MEMBERS_MAX];
-    struct marked order[HTH_AVG_MEMBERS_MAX];
-    uint32_t helpers = 0;
-    struct hth_avg_group *g;
-
-    *out = NULL;
-    if (count == 0 || count > HTH_AVG_MEMBERS_MAX)
-        return HTH_E_RANGE;
-    memcpy(sorted, members, count * sizeof(*members));
-    qsort(sorted, count, sizeof(*sorted), by_id);
-    for (uint32_t i = 0; i < count; i++) {
-        helpers += sorted[i].mode == HTH_AVG_HELPER;
-        if (i > 0 && hth_peer_id_eq(&sorted[i].id, &sorted[i - 1].id))
-            return HTH_E_DUPLICATE;
-    }
-    if (2 * helpers > count)
-        return HTH_E_RANGE;
-    g = hth_calloc(1, sizeof(*g) + count * sizeof(g->member[0]));
-    hash_group(look, sorted, count, &g->id);
-    g->line = look->opts.line;
-    g->schema = look->opts.schema;
-    g->count = g->self = count;
-    for (uint32_t i = 0; i < count; i++) {
-        order[i].member = &sorted[i];
-        hth_avg_mark(env->crypto, &g->id, sizeof(g->id), &sorted[i].id, &order[i].mark);
-    }
-    qsort(order, count, sizeof(*order), by_mark);
-    for (uint32_t i = 0; i < count; i++) {
-        g->member[i] = *order[i].member;
-        if (hth_peer_id_eq(&g->member[i].id, &env->self))
-            g->self = i;
-    }
-    *out = g;
-    return HTH_OK;
+    turn_in(m, 0);
 }
 
-/* ---- JOIN and BEGIN -------------------------------------------------------------------------- */
-
-static enum hth_avg_reason mismatch(const struct hth_look *look, const struct hth_avg_line *theirs,
-                                    uint64_t schema)
+static int64_t silence_us(const struct hth_match *m, const struct hth_peer_id *id,
+                          struct hth_rpc_peer_info *info)
 {
-    const struct hth_avg_line *ours = &look->opts.line;
-
-    if (ours->run != theirs->run)
-        return HTH_AVG_OTHER_LINE;
-    if (!hth_avg_shape_eq(&ours->shape, &theirs->shape))
-        return HTH_AVG_OTHER_SHAPE;
-    if (hth_avg_axis(&ours->shape, ours->round) != hth_avg_axis(&ours->shape, theirs->round))
-        return HTH_AVG_OTHER_ROUND;
-    if (!hth_avg_line_eq(ours, theirs))
-        return HTH_AVG_OTHER_LINE;
-    return look->opts.schema != schema ? HTH_AVG_OTHER_SCHEMA : HTH_AVG_WAIT;
+    (void)!hth_rpc_peer_info(m->rpc, id, info);
+    return SILENCE_US + 2 * HTH_MIN(info->rtt_us, FAR_US) + hth_rpc_late_us(m->rpc) +
+           (info->connected ? 0 : DIAL_US);
 }
 
-/* Once is enough: it would be said in each of its lines. */
-static void versions_differ(struct hth_match *m, const struct hth_peer_id *id)
+/* It can't be dialled, or not a byte came from it since then, though it is pinged. */
+static bool is_silent(const struct hth_match *m, const struct hth_peer_id *id, int64_t since_us)
+{
+    struct hth_rpc_peer_info info;
+    int64_t us = silence_us(m, id, &info);
+
+    if (hth_now_us(m->env) >= m->ping_us)
+        hth_rpc_nudge(m->rpc, id);
+    return info.retry_in_us > 0 || hth_now_us(m->env) - HTH_MAX(info.received_us, since_us) > us;
+}
+
+/* ---- the roster ------------------------------------------------------------------------------ */
+
+bool hth_match_in_line(const struct hth_roster_note *note, const struct hth_avg_line *line)
+{
+    const struct hth_avg_line theirs = {line->run, line->round, note->shape, note->cell};
+
+    return hth_avg_shape_eq(&theirs.shape, &line->shape) && hth_avg_line_eq(&theirs, line);
+}
+
+static uint64_t key_of(const struct hth_avg_line *line, uint64_t schema)
+{
+    uint8_t key[HTH_AVG_LINE_KEY_MAX];
+
+    return hth_hash64(key, hth_avg_line_key(line, key), schema);
+}
+
+static uint64_t place_of(const struct hth_peer_id *id, uint64_t key)
+{
+    return hth_hash64(id->b, sizeof(id->b), key);
+}
+
+/* ---- the look -------------------------------------------------------------------------------- */
+
+static void end_look(struct hth_match *m, enum hth_avg_reason reason, struct hth_avg_group *group,
+                     int64_t match_us)
+{
+    struct look *l = m->look;
+    const struct hth_look_result result = {reason, group, hth_now_us(m->env) - l->made_us,
+                                           match_us};
+    hth_look_done_fn *done = l->opts.done;
+    void *arg = l->opts.arg;
+
+    HTH_LOG(m->env, HTH_DEBUG, HTH_SUB_AVG, "look in round %llu ends: %s, %u members, %lld us",
+            (unsigned long long)l->opts.line.round, hth_avg_reason_name(reason),
+            group != NULL ? group->count : 0, (long long)result.wait_us);
+    hth_match_stop(m);
+    done(arg, &result);
+}
+
+/* We are in it, with what we said of ourselves. */
+static bool is_as_we_said(const struct look *l, const struct hth_avg_group *group)
+{
+    const struct hth_avg_member *own = &group->member[group->self], *self = &l->self;
+
+    return group->self < group->count && own->nonce == self->nonce && own->weight == self->weight &&
+           own->mode == self->mode && own->bandwidth == self->bandwidth;
+}
+
+/* The host's last word. Returns why the look goes on without it; OK: the look has ended. */
+static enum hth_avg_reason take(struct hth_match *m, const uint8_t *data, size_t len)
+{
+    struct look *l = m->look;
+    struct hth_join_reply reply;
+    struct hth_avg_group *group = NULL;
+    enum hth_err err = hth_join_reply_read(data, len, &reply);
+
+    if (err == HTH_OK && reply.reason == HTH_AVG_OK)
+        err = hth_avg_group_new(m->env->crypto, &m->env->self, &l->opts.line,
+                                hth_roster_self(m->roster)->schema, data, len, &reply, &group);
+    if (err != HTH_OK)
+        return HTH_AVG_MALFORMED;
+    if (group != NULL && !is_as_we_said(l, group)) {
+        hth_free(group);
+        return HTH_AVG_LEFT_OUT;
+    }
+    if (group == NULL && reply.reason != HTH_AVG_FULL && reply.reason != HTH_AVG_ALONE &&
+        reply.reason != HTH_AVG_TOO_FEW)
+        return reply.reason;
+    end_look(m, reply.reason, group, reply.match_us);
+    return HTH_AVG_OK;
+}
+
+static void drop(struct joiner *j);
+static struct joiner *find(const struct hth_match *m, const struct hth_peer_id *id);
+
+/* Without a word; the host is asked no more. */
+static void leave(struct hth_match *m)
+{
+    struct look *l = m->look;
+    struct joiner *own = find(m, &m->env->self);
+
+    if (l->call != NULL)
+        hth_rpc_cancel(l->call);
+    l->call = NULL;
+    if (own != NULL)
+        drop(own);
+    memset(&l->host, 0, sizeof(l->host));
+}
+
+static void pass(struct hth_match *m, enum hth_avg_reason reason)
+{
+    struct look *l = m->look;
+    bool lied = reason == HTH_AVG_MALFORMED || reason == HTH_AVG_LEFT_OUT;
+    char text[HTH_PEER_SHORT_LEN];
+
+    HTH_LOG(m->env, HTH_DEBUG, HTH_SUB_AVG, "look: %s is no host (%s)",
+            hth_peer_id_short(&l->host, text), hth_avg_reason_name(reason));
+    l->refusal = reason;
+    if (l->passed_count < HTH_AVG_MEMBERS_MAX)
+        l->passed[l->passed_count++] = l->host;
+    if (lied)
+        hth_roster_doubt(m->roster, &l->host);
+    if (reason == HTH_AVG_NO_HOST)
+        hth_roster_lost(m->roster, &l->host);
+    leave(m);
+    hth_match_nudge(m);
+}
+
+static void hear(struct hth_match *m, const uint8_t *data, size_t len)
+{
+    enum hth_avg_reason reason = take(m, data, len);
+
+    if (reason != HTH_AVG_OK)
+        pass(m, reason);
+}
+
+static void on_answer(void *arg, const struct hth_rpc_result *r)
+{
+    struct hth_match *m = arg;
+
+    m->look->call = NULL;
+    if (r->err == HTH_OK)
+        hear(m, r->payload, r->payload_len);
+    else
+        pass(m, r->err == HTH_E_DRAINING ? HTH_AVG_DRAINING : HTH_AVG_NO_HOST);
+}
+
+static void add(struct hth_match *m, const struct joiner *like);
+
+static void join(struct hth_match *m, const struct hth_rpc_target *host)
+{
+    struct look *l = m->look;
+    int64_t left_us = HTH_MAX(l->end_us - hth_now_us(m->env), (int64_t)0);
+    const struct hth_join_msg join = {.line = l->opts.line,
+                                      .schema = hth_roster_self(m->roster)->schema,
+                                      .self = l->self,
+                                      .left_ms = (uint32_t)(left_us / HTH_US_PER_MS)};
+    struct hth_rpc_call_opts call = {.method = HTH_MATCH_METHOD_JOIN,
+                                     .timeout_us = HTH_AVG_WINDOW_MAX_US};
+    uint8_t bytes[HTH_JOIN_BYTES_MAX];
+
+    l->host = host->peer;
+    l->asked_us = hth_now_us(m->env);
+    if (hth_peer_id_eq(&host->peer, &m->env->self)) {
+        add(m, &(struct joiner){
+                   .line = l->opts.line, .key = l->key, .self = l->self, .end_us = l->end_us});
+        return;
+    }
+    m->stats.joins_out++;
+    call.body.payload = bytes;
+    call.body.payload_len = hth_join_write(&join, bytes);
+    if (hth_rpc_call(m->rpc, host, &call, on_answer, m, &l->call) != HTH_OK) {
+        l->call = NULL;
+        pass(m, HTH_AVG_NO_HOST);
+    }
+}
+
+static bool is_passed(const struct look *l, const struct hth_peer_id *id)
+{
+    for (uint32_t i = 0; i < l->passed_count; i++)
+        if (hth_peer_id_eq(&l->passed[i], id))
+            return true;
+    return false;
+}
+
+static void on_greeted(void *arg, const struct hth_rpc_result *r)
+{
+    (void)arg;
+    (void)r;
+}
+
+/* Those of our line are dialled, before it is full of values, and known to be lost all at once. */
+static void greet_line(struct hth_match *m)
+{
+    const struct look *l = m->look;
+    const struct hth_rpc_call_opts call = {.method = HTH_MATCH_METHOD_JOIN,
+                                           .timeout_us = HTH_AVG_WINDOW_MAX_US};
+    const struct hth_roster_peer *p;
+    struct hth_rpc_peer_info info;
+
+    for (uint32_t i = 0; (p = hth_roster_at(m->roster, i)) != NULL; i++) {
+        const struct hth_rpc_target target = {p->id, p->note.addr};
+
+        if (!hth_roster_meets(m->roster, p) || target.addr.family == 0 ||
+            !hth_match_in_line(&p->note, &l->opts.line))
+            continue;
+        (void)!hth_rpc_peer_info(m->rpc, &p->id, &info);
+        if (!info.connected && !info.dialing && info.waiting == 0)
+            (void)!hth_rpc_call(m->rpc, &target, &call, on_greeted, NULL, NULL);
+        if (is_silent(m, &p->id, l->made_us))
+            hth_roster_lost(m->roster, &p->id);
+    }
+}
+
+/* Zero: nobody. */
+static struct hth_rpc_target first_host(const struct hth_match *m)
+{
+    const struct look *l = m->look;
+    struct hth_rpc_target host = {.peer = {{0}}};
+    uint64_t least = UINT64_MAX;
+    const struct hth_roster_peer *p;
+
+    if (hth_roster_speaks(m->roster) && hth_roster_self(m->roster)->addr.family != 0) {
+        host.peer = m->env->self;
+        least = place_of(&host.peer, l->key);
+    }
+    for (uint32_t i = 0; (p = hth_roster_at(m->roster, i)) != NULL; i++) {
+        uint64_t place = place_of(&p->id, l->key);
+
+        if (place >= least || !hth_roster_meets(m->roster, p) || p->note.addr.family == 0 ||
+            p->doubted || is_passed(l, &p->id))
+            continue;
+        least = place;
+        host = (struct hth_rpc_target){p->id, p->note.addr};
+    }
+    return host;
+}
+
+static void look_turn(struct hth_match *m)
+{
+    struct look *l = m->look;
+    struct hth_rpc_target host;
+    struct hth_rpc_peer_info info;
+
+    if (hth_now_us(m->env) >= l->end_us + silence_us(m, &l->host, &info)) {
+        if (l->call != NULL)
+            pass(m, HTH_AVG_LEFT_OUT);
+        end_look(m, l->refusal != HTH_AVG_OK ? l->refusal : HTH_AVG_ALONE, NULL, 0);
+        return;
+    }
+    if (l->call != NULL && is_silent(m, &l->host, l->asked_us))
+        pass(m, HTH_AVG_NO_HOST);
+    greet_line(m);
+    host = first_host(m);
+    if (hth_peer_id_eq(&host.peer, &l->host))
+        return;
+    leave(m);
+    if (!hth_peer_id_is_zero(&host.peer))
+        join(m, &host);
+}
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+static struct joiner *find(const struct hth_match *m, const struct hth_peer_id *id)
+{
+    for (uint32_t i = 0; i < m->count; i++)
+        if (hth_peer_id_eq(&m->joiners[i]->self.id, id))
+            return m->joiners[i];
+    return NULL;
+}
+
+static void on_left(void *arg)
+{
+    drop(arg);
+}
+
+static void add(struct hth_match *m, const struct joiner *like)
+{
+    struct joiner *j = hth_new(struct joiner);
+
+    if (m->count == m->capacity) {
+        m->capacity = HTH_MAX(2 * m->capacity, 16u);
+        m->joiners = hth_realloc(m->joiners, m->capacity, sizeof(struct joiner *));
+    }
+    m->joiners[m->count++] = j;
+    *j = *like;
+    j->match = m;
+    j->place = place_of(&j->self.id, j->key);
+    j->since_us = hth_now_us(m->env);
+    if (j->req != NULL)
+        hth_rpc_on_cancel(j->req, on_left, j);
+    hth_match_nudge(m);
+}
+
+/* What it asked is refused, if it was not answered. */
+static void drop(struct joiner *j)
+{
+    struct hth_match *m = j->match;
+    uint32_t i = 0;
+
+    while (m->joiners[i] != j)
+        i++;
+    m->joiners[i] = m->joiners[--m->count];
+    if (j->req != NULL) {
+        hth_rpc_on_cancel(j->req, NULL, NULL);
+        hth_rpc_refuse(j->req, HTH_E_CANCELED, 0, NULL);
+    }
+    hth_free(j);
+    hth_match_nudge(m);
+}
+
+/* `req` NULL: this peer. */
+static void send(struct hth_match *m, struct hth_rpc_request *req, const uint8_t *data, size_t len)
+{
+    if (req != NULL)
+        hth_rpc_reply(req, &(struct hth_rpc_body){.payload = data, .payload_len = len});
+    else
+        hear(m, data, len);
+}
+
+static void refuse(struct hth_match *m, struct hth_rpc_request *req, enum hth_avg_reason reason)
+{
+    uint8_t bytes[HTH_JOIN_REPLY_BYTES_MAX];
+
+    send(m, req, bytes, hth_join_reply_write(&(struct hth_join_reply){.reason = reason}, bytes));
+}
+
+/* It is not of the table any more: what it asked is to be answered. */
+static struct hth_rpc_request *release(struct joiner *j)
+{
+    struct hth_rpc_request *req = j->req;
+
+    if (req != NULL)
+        hth_rpc_on_cancel(req, NULL, NULL);
+    j->req = NULL;
+    drop(j);
+    return req;
+}
+
+static enum hth_avg_reason judge(struct hth_match *m, const struct hth_peer_id *id,
+                                 enum hth_err err)
 {
     char text[HTH_PEER_SHORT_LEN];
 
-    if (!m->version_said)
+    if (err == HTH_OK && !hth_peer_id_eq(id, &m->env->self))
+        return m->count < HTH_AVG_LOOKERS_MAX ? HTH_AVG_OK : HTH_AVG_FULL;
+    if (err != HTH_E_VERSION)
+        return err == HTH_E_RANGE ? HTH_AVG_RANGE : HTH_AVG_MALFORMED;
+    if (!m->version_said) /* once: it would be said in each of its lines */
         HTH_LOG(m->env, HTH_WARN, HTH_SUB_AVG,
                 "%s has a program that averages otherwise: it and this one never average; update "
                 "all trainers and helpers of the run",
                 hth_peer_id_short(id, text));
     m->version_said = true;
+    return HTH_AVG_OTHER_VERSION;
 }
 
-/* Judges the caller as a looker in our line, and as our follower. `other` is whom it hears of. */
-static enum hth_avg_reason judge(struct hth_look *look, const struct hth_join_msg *join,
-                                 const struct hth_avg_member **other)
-{
-    struct match_looker *l = hth_look_hear(look, &join->self), *leader;
-
-    if (l == NULL)
-        return HTH_AVG_FULL;
-    *other = &look->self;
-    if (!join->follows) {
-        if (l->state == MATCH_FOLLOWS)
-            hth_look_set(l, MATCH_LOOKS);
-        return HTH_AVG_WAIT;
-    }
-    if (!hth_avg_mode_reduces(look->opts.mode) || hth_look_precedes_us(look, l))
-        return HTH_AVG_NOT_SMALLER;
-    if (l->state == MATCH_GONE)
-        return HTH_AVG_STRUCK_OFF;
-    leader = hth_look_leader(look);
-    if (leader != NULL) {
-        *other = &leader->self;
-        return HTH_AVG_NOT_LEADER;
-    }
-    hth_look_set(l, MATCH_FOLLOWS);
-    l->left_us = l->heard_us + (int64_t)join->left_ms * HTH_US_PER_MS;
-    return HTH_AVG_WAIT;
-}
-
-/* It asks in the look out of which our last group came, and is in that. */
-static bool is_in_begun(const struct hth_match *m, const struct hth_join_msg *join)
-{
-    const struct hth_avg_group *g = m->begun;
-
-    for (uint32_t i = 0; g != NULL && i < g->count; i++)
-        if (g->member[i].nonce == join->self.nonce &&
-            hth_peer_id_eq(&g->member[i].id, &join->self.id))
-            return hth_avg_line_eq(&g->line, &join->line) && g->schema == join->schema;
-    return false;
-}
-
-static enum hth_avg_reason take_join(struct hth_match *m, struct hth_join_msg *join,
-                                     const struct hth_avg_member **other)
-{
-    enum hth_avg_reason reason = HTH_AVG_NOT_LOOKING;
-
-    if (join->version != HTH_MATCH_VERSION) {
-        versions_differ(m, &join->self.id);
-        return HTH_AVG_OTHER_VERSION;
-    }
-    if (hth_peer_id_eq(&join->self.id, &m->env->self))
-        return HTH_AVG_MALFORMED;
-    if (m->opts.spoke != NULL)
-        m->opts.spoke(m->opts.arg, &join->self.id, &join->line, join->schema, join->wall_us);
-    if (is_in_begun(m, join))
-        return HTH_AVG_OK;
-    if (m->look != NULL && !m->look->done)
-        reason = mismatch(m->look, &join->line, join->schema);
-    if (reason == HTH_AVG_WAIT)
-        return judge(m->look, join, other);
-    hth_match_nudge(m); /* one less that may come */
-    return reason;
-}
-
+/* A second one of the same peer is in place of the first. */
 static void on_join(void *arg, struct hth_rpc_request *req)
 {
     struct hth_match *m = arg;
-    struct hth_join_reply reply = {.reason = HTH_AVG_MALFORMED};
-    const struct hth_avg_member *other = NULL;
     struct hth_join_msg join;
-    struct hth_rpc_body body = {.payload = NULL};
-    uint8_t *bytes;
+    struct joiner *j = find(m, hth_rpc_peer(req));
     size_t len;
     const uint8_t *payload = hth_rpc_payload(req, &len);
-    enum hth_err err = hth_join_msg_open(payload, len, &join);
+    enum hth_err err = hth_join_read(payload, len, &join);
+    enum hth_avg_reason reason;
 
-    join.self.id = *hth_rpc_peer(req);
-    if (err == HTH_OK)
-        reply.reason = take_join(m, &join, &other);
-    else if (err != HTH_E_MALFORMED)
-        reply.reason = HTH_AVG_RANGE;
-    if (reply.reason == HTH_AVG_WAIT || reply.reason == HTH_AVG_NOT_LEADER) {
-        reply.members = other;
-        reply.count = 1;
-    } else if (reply.reason == HTH_AVG_OK) {
-        reply.members = m->begun->member;
-        reply.count = m->begun->count;
+    if (len == 0) { /* it only wants a connection */
+        hth_rpc_reply(req, NULL);
+        return;
     }
-    body.payload = bytes = hth_join_reply_pack(&reply, &body.payload_len);
-    hth_rpc_reply(req, &body);
-    hth_free(bytes);
+    if (j != NULL && j->req != NULL)
+        drop(j);
+    join.self.id = *hth_rpc_peer(req);
+    reason = judge(m, &join.self.id, err);
+    if (reason != HTH_AVG_OK)
+        refuse(m, req, reason);
+    else
+        add(m,
+            &(struct joiner){.line = join.line,
+                             .key = key_of(&join.line, join.schema),
+                             .self = join.self,
+                             .req = req,
+                             .end_us = hth_now_us(m->env) + (int64_t)join.left_ms * HTH_US_PER_MS});
 }
 
-/* Only of a peer that this one may follow. */
-static void on_begin(void *arg, struct hth_rpc_request *req)
-{
-    const struct hth_match *m = arg;
-    struct hth_join_reply reply;
-    struct match_looker *from = NULL;
-    size_t len;
-    const uint8_t *payload = hth_rpc_payload(req, &len);
-    enum hth_err err = hth_join_reply_open(payload, len, &reply);
+/* ---- a line begins --------------------------------------------------------------------------- */
 
-    if (m->look != NULL && !m->look->done)
-        from = hth_look_find(m->look, hth_rpc_peer(req));
-    if (err == HTH_OK && (from == NULL || !hth_avg_mode_reduces(from->self.mode) ||
-                          !hth_look_precedes_us(m->look, from)))
-        err = HTH_E_NOT_FOUND;
-    else if (err == HTH_OK && !hth_look_take(from, &reply))
-        err = HTH_E_MALFORMED;
-    hth_join_reply_close(&reply);
-    if (err == HTH_OK)
-        hth_rpc_reply(req, NULL);
-    else
-        hth_rpc_refuse(req, err, 0, NULL);
+/* Those of one line who are here. */
+struct census {
+    struct joiner *in[HTH_AVG_LOOKERS_MAX + 1]; /* this peer, too */
+    uint32_t count, contributors;
+    int64_t first_us, last_us; /* when the first and the last of them came */
+    int64_t deadline_us;       /* the earliest window of those who average */
+};
+
+static int by_place(const void *a, const void *b)
+{
+    const struct joiner *const *x = a, *const *y = b;
+
+    if ((*x)->self.mode != (*y)->self.mode)
+        return (*x)->self.mode < (*y)->self.mode ? -1 : 1;
+    return (*x)->place < (*y)->place ? -1 : (*x)->place > (*y)->place;
+}
+
+/* Clients come after trainers, and of them there may be too many. Helpers have the room that is
+ * left, and there are no more of them than average: peers that cost nothing to make do not push out
+ * anybody who brings values, nor have most of the shares. */
+static void begin(struct hth_match *m, struct census *c)
+{
+    uint32_t most = HTH_MIN(c->contributors, HTH_AVG_MEMBERS_MAX / 2u), in = 0;
+    uint32_t room[2] = {most, most}; /* for those who only reduce, and for the others */
+    struct hth_join_reply list = {.reason = HTH_AVG_OK,
+                                  .match_us = (uint32_t)(hth_now_us(m->env) - c->last_us)};
+    uint8_t bytes[HTH_JOIN_REPLY_BYTES_MAX];
+    struct joiner *own = NULL;
+    size_t len;
+
+    qsort(c->in, c->count, sizeof(c->in[0]), by_place);
+    for (uint32_t i = 0; i < c->count; i++) {
+        uint32_t *left = &room[hth_avg_mode_brings(c->in[i]->self.mode)];
+
+        if (*left == 0) {
+            refuse(m, release(c->in[i]), HTH_AVG_FULL);
+            continue;
+        }
+        (*left)--;
+        list.member[list.count++] = c->in[i]->self;
+        c->in[in++] = c->in[i];
+    }
+    len = hth_join_reply_write(&list, bytes);
+    for (uint32_t i = 0; i < in; i++) {
+        if (c->in[i]->req != NULL)
+            send(m, release(c->in[i]), bytes, len);
+        else
+            own = c->in[i];
+    }
+    if (own != NULL) /* last: its values would hold up the others' answers */
+        send(m, release(own), bytes, len);
+    m->stats.led++;
+}
+
+static bool is_here(const struct census *c, const struct hth_peer_id *id)
+{
+    for (uint32_t i = 0; i < c->count; i++)
+        if (hth_peer_id_eq(&c->in[i]->self.id, id))
+            return true;
+    return false;
+}
+
+/* That peer of the line is waited for. If it is a round behind it may be about to end that; of
+ * others the note may be old. */
+static bool is_due(const struct hth_match *m, const struct census *c,
+                   const struct hth_roster_note *note)
+{
+    const struct hth_avg_line *line = &c->in[0]->line;
+    int32_t ahead = hth_match_ahead(note->round, line->round);
+
+    return hth_match_in_line(note, line) &&
+           (ahead == 0 || ahead == -1 || hth_now_us(m->env) < c->first_us + NOTE_US);
+}
+
+/* Somebody is due who has neither joined nor fallen silent. */
+static bool is_awaited(const struct hth_match *m, const struct census *c)
+{
+    const struct hth_avg_line *line = &c->in[0]->line;
+    const struct hth_roster_note *self = hth_roster_self(m->roster);
+    const struct hth_roster_peer *p;
+    bool all, awaited;
+
+    (void)hth_roster_population(m->roster, &all);
+    if (!all) /* and one more may be about to come */
+        return c->contributors < line->shape.size[hth_avg_axis(&line->shape, line->round)] ||
+               hth_now_us(m->env) < c->last_us + BEAT_US;
+    awaited = (self->flags & HTH_ROSTER_BOOTSTRAPPING) == 0 && is_due(m, c, self) &&
+              !is_here(c, &m->env->self);
+    for (uint32_t i = 0; (p = hth_roster_at(m->roster, i)) != NULL; i++) {
+        if (!hth_roster_meets(m->roster, p) || !is_due(m, c, &p->note) || is_here(c, &p->id))
+            continue;
+        if (is_silent(m, &p->id, c->first_us))
+            hth_roster_lost(m->roster, &p->id);
+        else
+            awaited = true;
+    }
+    return awaited;
+}
+
+/* Those of the line that are heard. */
+static void take_census(struct hth_match *m, uint64_t key, struct census *c)
+{
+    *c = (struct census){.first_us = INT64_MAX, .deadline_us = INT64_MAX};
+    for (uint32_t i = m->count; i-- > 0;) {
+        struct joiner *j = m->joiners[i];
+
+        if (j->key != key)
+            continue;
+        if (j->req != NULL && is_silent(m, &j->self.id, j->since_us)) {
+            hth_roster_lost(m->roster, &j->self.id);
+            drop(j);
+            continue;
+        }
+        c->in[c->count++] = j;
+        c->first_us = HTH_MIN(c->first_us, j->since_us);
+        c->last_us = HTH_MAX(c->last_us, j->since_us);
+        if (hth_avg_mode_brings(j->self.mode)) {
+            c->contributors++;
+            c->deadline_us = HTH_MIN(c->deadline_us, j->end_us);
+        }
+    }
+}
+
+static void line_turn(struct hth_match *m, uint64_t key)
+{
+    int64_t now_us = hth_now_us(m->env);
+    struct census c;
+    bool awaited;
+
+    take_census(m, key, &c);
+    awaited = c.count > 0 && is_awaited(m, &c);
+    if (c.contributors >= m->group_min && (now_us >= c.deadline_us || !awaited)) {
+        begin(m, &c);
+        return;
+    }
+    for (uint32_t i = 0; i < c.count; i++)
+        if (now_us >= c.in[i]->end_us || (!awaited && now_us >= c.first_us + NOTE_US))
+            refuse(m, release(c.in[i]), c.contributors > 1 ? HTH_AVG_TOO_FEW : HTH_AVG_ALONE);
+}
+
+/* Each line once. */
+static void table_turn(struct hth_match *m)
+{
+    uint64_t keys[HTH_AVG_LOOKERS_MAX + 1];
+    uint32_t count = 0;
+
+    for (uint32_t i = 0; i < m->count; i++) {
+        uint32_t k = 0;
+
+        while (k < count && keys[k] != m->joiners[i]->key)
+            k++;
+        keys[k] = m->joiners[i]->key;
+        count = HTH_MAX(count, k + 1);
+    }
+    for (uint32_t k = 0; k < count; k++)
+        line_turn(m, keys[k]);
+}
+
+static void on_turn(void *arg)
+{
+    struct hth_match *m = arg;
+
+    hth_rpc_observe_late(m->rpc, m->turn_us);
+    m->turn_us = INT64_MAX;
+    if (m->look != NULL)
+        look_turn(m);
+    table_turn(m);
+    if (hth_now_us(m->env) >= m->ping_us)
+        m->ping_us = hth_now_us(m->env) + BEAT_US;
+    if (m->turn_us == INT64_MAX && (m->look != NULL || m->count > 0))
+        turn_in(m, BEAT_US);
 }
 
 /* ---- life ----------------------------------------------------------------------------------- */
 
-struct hth_match *hth_match_new(struct hth_env *env, struct hth_rpc *rpc,
-                                const struct hth_match_opts *opts)
+void hth_match_look(struct hth_match *m, const struct hth_look_opts *opts)
+{
+    struct look *l = hth_new(struct look);
+
+    HTH_ASSERT(m->look == NULL);
+    m->look = l;
+    l->opts = *opts;
+    l->key = key_of(&opts->line, hth_roster_self(m->roster)->schema);
+    l->self = (struct hth_avg_member){.id = m->env->self,
+                                      .mode = opts->mode,
+                                      .bandwidth = opts->bandwidth,
+                                      .weight = opts->weight,
+                                      .nonce = hth_rng_u64(&m->env->rng)};
+    if (hth_avg_mode_reduces(opts->mode))
+        l->self.addr = hth_roster_self(m->roster)->addr;
+    l->made_us = hth_now_us(m->env);
+    l->end_us = l->made_us + opts->window_us;
+    hth_match_nudge(m);
+}
+
+void hth_match_stop(struct hth_match *m)
+{
+    if (m->look == NULL)
+        return;
+    leave(m);
+    hth_free(m->look);
+    m->look = NULL;
+}
+
+struct hth_match *hth_match_new(struct hth_env *env, struct hth_rpc *rpc, struct hth_roster *roster,
+                                uint32_t group_min)
 {
     struct hth_match *m = hth_new(struct hth_match);
 
     m->env = env;
     m->rpc = rpc;
-    m->opts = *opts;
+    m->roster = roster;
+    m->group_min = group_min;
+    m->timer = hth_timer_new(env, on_turn, m);
     hth_rpc_serve(rpc, HTH_MATCH_METHOD_JOIN, on_join, m);
-    hth_rpc_serve(rpc, HTH_MATCH_METHOD_BEGIN, on_begin, m);
     return m;
 }
 
@@ -280,39 +680,18 @@ void hth_match_free(struct hth_match *m)
     if (m == NULL)
         return;
     hth_rpc_serve(m->rpc, HTH_MATCH_METHOD_JOIN, NULL, NULL);
-    hth_rpc_serve(m->rpc, HTH_MATCH_METHOD_BEGIN, NULL, NULL);
-    if (m->look != NULL)
-        hth_look_cancel(m->look);
-    hth_free(m->begun);
+    hth_match_stop(m);
+    while (m->count > 0)
+        drop(m->joiners[0]);
+    hth_free(m->joiners);
+    hth_timer_free(m->env, m->timer);
     hth_free(m);
-}
-
-void hth_match_peer_lost(struct hth_match *m, const struct hth_peer_id *peer)
-{
-    struct match_looker *l = m->look != NULL ? hth_look_find(m->look, peer) : NULL;
-
-    if (l != NULL)
-        hth_look_set(l, MATCH_GONE);
-    hth_match_nudge(m);
-}
-
-void hth_match_nudge(struct hth_match *m)
-{
-    if (m->look != NULL)
-        hth_look_poke(m->look);
-}
-
-int64_t hth_match_far_us(const struct hth_match *m)
-{
-    int64_t far_us = HTH_MIN(2 * m->usual_rtt_us, HTH_MATCH_FAR_US);
-
-    return HTH_MAX(far_us - HTH_MATCH_BEAT_US - HTH_MATCH_SILENCE_US, 0);
 }
 
 void hth_match_stats(const struct hth_match *m, struct hth_match_stats *out)
 {
     *out = m->stats;
     out->looks_now = m->look != NULL;
-    for (uint32_t i = 0; m->look != NULL && i < m->look->count; i++)
-        out->followers_now += m->look->lookers[i]->state == MATCH_FOLLOWS;
+    for (uint32_t i = 0; i < m->count; i++)
+        out->followers_now += m->joiners[i]->req != NULL;
 }

@@ -15,24 +15,15 @@
 /* X(number, NAME, text) */
 #define HTH_AVG_REASON_MAP(X)                                                                      \
     X(0, OK, "averaged")                                                                           \
-    X(1, NOT_LOOKING, "the peer does not look for a group now")                                    \
-    X(2, OTHER_LINE, "the peer looks in another line of the grid")                                 \
-    X(3, OTHER_SCHEMA, "the peer has other tensors")                                               \
-    X(4, OTHER_ROUND, "the peer is in another round")                                              \
-    X(5, OTHER_SHAPE, "the peer uses another grid")                                                \
     X(6, FULL, "the group is full")                                                                \
-    X(7, NOT_LEADER, "the peer follows another leader")                                            \
-    X(8, NOT_SMALLER, "the peer comes later in the order and should follow instead")               \
     X(12, DRAINING, "the peer is shutting down")                                                   \
     X(13, MALFORMED, "the message can't be read")                                                  \
     X(14, RANGE, "a number of the message is outside its range")                                   \
-    X(15, STRUCK_OFF, "the peer gave up on this one for the rest of the round")                    \
-    X(16, WAIT, "the leader waits for others")                                                     \
     X(18, OTHER_VERSION, "the peer has a program that averages otherwise: update")                 \
     X(32, NOBODY, "no other trainer takes part in this run")                                       \
     X(33, ALONE, "nobody else of the line came in time")                                           \
     X(34, TOO_FEW, "too few came in time")                                                         \
-    X(35, NO_LEADER, "no leader began a group in time")                                            \
+    X(35, NO_HOST, "the host was lost, or silent")                                                 \
     X(36, LEFT_OUT, "the group was begun without this peer")                                       \
     X(38, NO_PARTS, "none of the parts could be averaged")                                         \
     X(43, FAILED, "a local error; see the error's code")

@@ -35,7 +35,7 @@ struct hth_roster {
     struct hth_record_cache *cache;
     struct hth_roster_peer **peers; /* by id */
     uint32_t count, capacity;
-    uint32_t seen[65], parts[65]; /* notes, and those that take part, by zeros of the mark */
+    uint32_t parts; /* of them below the level, that take part */
     /* this peer */
     struct hth_roster_note self;
     struct hth_publisher *note; /* NULL before its slot, or when it never spoke */
@@ -44,9 +44,9 @@ struct hth_roster {
     struct hth_roster_note said; /* as last published */
     int64_t said_us;             /* when */
     /* sampling */
-    uint32_t level; /* decides who posts */
-    int64_t slot_us, lower_us;
-    int64_t settle_us; /* until then those of a lower level have not all spoken */
+    uint32_t level;    /* decides who posts */
+    int64_t slot_us;   /* before it this peer does not speak */
+    int64_t lower_us;  /* when the level falls; 0: it does not */
     bool ranked;       /* the cell is by rank, all being known */
     int64_t review_us; /* when this peer proposes a shape; 0: there is one that suits */
     /* refusals */
@@ -101,41 +101,24 @@ static uint32_t zeros(const struct hth_peer_id *id)
     return mark == 0 ? 64 : (uint32_t)__builtin_clzll(mark);
 }
 
-static uint32_t count_from(const uint32_t *by_zeros, uint32_t level)
+/* Of those below the level: of all, or of those that take part. */
+static uint32_t count(const struct hth_roster *r, uint32_t level, bool all)
 {
     uint32_t n = 0;
 
-    for (uint32_t z = level; z <= 64; z++)
-        n += by_zeros[z];
+    for (uint32_t i = 0; i < r->count; i++)
+        n += zeros(&r->peers[i]->id) >= level && (all || takes_part(r, &r->peers[i]->note));
     return n;
 }
 
 uint32_t hth_roster_population(const struct hth_roster *r, bool *exact)
 {
     bool self = !r->opts.silent && !r->leaving && takes_part(r, &r->self);
-    uint32_t level = r->level + (hth_now_us(r->env) < r->settle_us);
-    uint32_t n = count_from(r->parts, level) + (self && zeros(&r->env->self) >= level);
+    uint32_t n = r->parts + (self && zeros(&r->env->self) >= r->level);
 
     if (exact != NULL)
-        *exact = level == 0;
-    return HTH_MAX(n << level, (uint32_t)self);
-}
-
-static void count(struct hth_roster *r)
-{
-    int64_t now_us = hth_now_us(r->env);
-
-    memset(r->seen, 0, sizeof(r->seen));
-    memset(r->parts, 0, sizeof(r->parts));
-    for (uint32_t i = 0; i < r->count; i++) {
-        struct hth_roster_peer *p = r->peers[i];
-
-        r->seen[p->zeros]++;
-        r->parts[p->zeros] += takes_part(r, &p->note);
-        p->doubted = now_us < p->doubted_until_us;
-        if (p->doubted)
-            turn_at(r, p->doubted_until_us);
-    }
+        *exact = r->level == 0;
+    return HTH_MAX(n << r->level, (uint32_t)self);
 }
 
 static void adjust_level(struct hth_roster *r)
@@ -143,18 +126,19 @@ static void adjust_level(struct hth_roster *r)
     uint32_t high = r->opts.silent ? HTH_AVG_ROSTER_WHOLE : HTH_AVG_ROSTER_HIGH;
     int64_t now_us = hth_now_us(r->env);
 
-    while (r->level < HTH_AVG_ROSTER_LEVEL_MAX && count_from(r->seen, r->level) > high)
+    while (r->level < HTH_AVG_ROSTER_LEVEL_MAX && count(r, r->level, true) > high)
         r->level++;
-    if (r->level == 0 || count_from(r->seen, r->level) >= high / HTH_AVG_ROSTER_LOW_PART)
+    if (r->level == 0 || count(r, r->level, true) >= high / HTH_AVG_ROSTER_LOW_PART)
         r->lower_us = 0;
     else if (r->lower_us == 0)
         r->lower_us = now_us + LOWER_US;
     if (r->lower_us != 0 && is_over(r, r->lower_us)) {
         r->level--;
-        r->lower_us = r->settle_us = now_us + LOWER_US;
+        r->lower_us = now_us + LOWER_US;
         turn_at(r, r->lower_us);
     }
     r->stats.level = r->level;
+    r->parts = count(r, r->level, false);
 }
 
 /* ---- shape and cell -------------------------------------------------------------------------- */
@@ -179,14 +163,12 @@ static bool suits(const struct hth_roster *r, const struct hth_avg_shape *shape)
     return !hth_avg_shape_review(shape, population, r->opts.group_max, &next);
 }
 
-/* Of as many the one with the larger text, so that two never swap. */
+/* Of as many always the same one, so that two never swap. */
 static bool is_better(const struct tally *a, const struct tally *b)
 {
-    char x[HTH_AVG_SHAPE_TEXT_MAX], y[HTH_AVG_SHAPE_TEXT_MAX];
-
     if (a->holders != b->holders)
         return a->holders > b->holders;
-    return strcmp(hth_avg_shape_text(a->shape, x), hth_avg_shape_text(b->shape, y)) > 0;
+    return memcmp(a->shape, b->shape, sizeof(*a->shape)) > 0;
 }
 
 /* NULL: nobody holds one that suits. */
@@ -279,11 +261,13 @@ static void find_place(struct hth_roster *r)
 static enum hth_err fill(void *arg, struct hth_writer *w)
 {
     struct hth_roster *r = arg;
+    uint8_t bytes[HTH_ROSTER_NOTE_BYTES_MAX];
 
     r->said = r->self;
     r->said_us = hth_now_us(r->env);
     r->stats.puts++;
-    return hth_roster_note_write(&r->self, w);
+    hth_write_bytes(w, bytes, hth_roster_note_write(&r->self, bytes));
+    return w->err;
 }
 
 /* The note has changed in a way that others should know soon; `now` what is said but once in a
@@ -341,6 +325,13 @@ static void left(void *arg, enum hth_err err)
         done(r->left_arg);
 }
 
+static void end_doubts(struct hth_roster *r)
+{
+    for (uint32_t i = 0; i < r->count; i++)
+        if (r->peers[i]->doubted)
+            r->peers[i]->doubted = !is_over(r, r->peers[i]->doubted_until_us);
+}
+
 static void on_turn(void *arg)
 {
     struct hth_roster *r = arg;
@@ -351,7 +342,7 @@ static void on_turn(void *arg)
         left(r, HTH_OK);
         return;
     }
-    count(r);
+    end_doubts(r);
     adjust_level(r);
     if (!r->opts.silent && is_over(r, r->slot_us))
         speak(r, zeros(&r->env->self) >= r->level);
@@ -386,7 +377,7 @@ void hth_roster_set_schema(struct hth_roster *r, uint64_t schema,
     if (r->opts.schema == schema)
         return;
     r->opts.schema = r->self.schema = schema;
-    count(r);
+    r->parts = count(r, r->level, false);
     say(r, false);
     change(r);
 }
@@ -422,6 +413,11 @@ void hth_roster_set_place(struct hth_roster *r, uint32_t axis, uint32_t at)
 {
     if (axis < r->self.shape.dims) /* which may have changed since the group began */
         r->self.cell.at[axis] = at % r->self.shape.size[axis];
+}
+
+bool hth_roster_speaks(const struct hth_roster *r)
+{
+    return r->speaking;
 }
 
 const struct hth_roster_note *hth_roster_self(const struct hth_roster *r)
@@ -462,7 +458,6 @@ static struct hth_roster_peer *insert(struct hth_roster *r, const struct hth_pee
     r->peers[at] = p;
     r->count++;
     p->id = *id;
-    p->zeros = zeros(id);
     return p;
 }
 
@@ -481,11 +476,6 @@ static enum hth_err on_record(void *arg, const struct hth_record *rec, void **us
         return HTH_E_BUDGET;
     if (p == NULL)
         p = insert(r, &rec->owner_id);
-    if (rec->issued_us <= p->told_us) { /* it told us itself since */
-        note.round = p->note.round;
-        note.shape = p->note.shape;
-        note.cell = p->note.cell;
-    }
     *user = p;
     p->note = note;
     p->lost = false;
@@ -519,6 +509,12 @@ static struct hth_roster_peer *get(const struct hth_roster *r, const struct hth_
     return found ? r->peers[at] : NULL;
 }
 
+bool hth_roster_meets(const struct hth_roster *r, const struct hth_roster_peer *p)
+{
+    return p->note.schema == r->opts.schema && (p->note.flags & HTH_ROSTER_BOOTSTRAPPING) == 0 &&
+           !p->lost;
+}
+
 void hth_roster_doubt(struct hth_roster *r, const struct hth_peer_id *id)
 {
     struct hth_roster_peer *p = get(r, id);
@@ -536,20 +532,6 @@ void hth_roster_lost(struct hth_roster *r, const struct hth_peer_id *id)
 
     if (p != NULL)
         p->lost = true;
-}
-
-void hth_roster_heard(struct hth_roster *r, const struct hth_peer_id *id,
-                      const struct hth_avg_line *line, uint64_t schema, int64_t wall_us)
-{
-    struct hth_roster_peer *p = get(r, id);
-
-    if (p == NULL || p->note.schema != schema)
-        return;
-    p->lost = false;
-    p->told_us = wall_us;
-    p->note.round = line->round;
-    p->note.shape = line->shape;
-    p->note.cell = line->cell;
 }
 
 static void on_refused(void *arg, enum hth_err err, const struct hth_record *rec)
@@ -611,7 +593,7 @@ void hth_roster_speak(struct hth_roster *r)
     int64_t bits = HTH_MAX(SLOT_BITS - (int64_t)zeros(&r->env->self), 0);
 
     r->opts.silent = false;
-    r->slot_us = hth_now_us(r->env) + (r->topic.kind == HTH_RECORD_DECLARE ? 0 : bits * SLOT_US);
+    r->slot_us = hth_now_us(r->env) + bits * SLOT_US;
     turn_at(r, r->slot_us);
 }
 
@@ -641,13 +623,8 @@ enum hth_err hth_roster_new(struct hth_env *env, struct hth_dht *dht,
     r->opts = *opts;
     r->cache = hth_record_cache_new();
     r->timer = hth_timer_new(env, on_turn, r);
-    if (opts->line != NULL)
-        hth_topic_init(&r->topic, env->crypto, opts->network, HTH_RECORD_DECLARE, opts->line,
-                       opts->line_len);
-    else
-        hth_topic_init(&r->topic, env->crypto, opts->network, HTH_RECORD_PROGRESS, "roster", 6);
+    hth_topic_init(&r->topic, env->crypto, opts->network, HTH_RECORD_PROGRESS, "roster", 6);
     r->opts.network = NULL;
-    r->opts.line = NULL;
     board.records_max = HTH_AVG_ROSTER_MAX;
     board.cache = r->cache;
     err = hth_board_new(env, dht, &r->topic, &board, &board_ops, r, &r->board);

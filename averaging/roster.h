@@ -52,17 +52,13 @@ struct hth_roster_peer {
     struct hth_roster_note note;
     int64_t issued_us; /* the note, by its owner's wall clock */
     bool doubted;      /* hth_roster_doubt, within the last minute */
-    bool lost;         /* hth_roster_lost, and neither spoke nor renewed its note since */
+    bool lost;         /* hth_roster_lost, and its note was not renewed since */
     /* private: */
-    int64_t told_us; /* by its clock, when it spoke to us last */
     int64_t doubted_until_us;
-    uint32_t zeros; /* of its mark, leading */
 };
 
 struct hth_roster_opts {
     const char *network;
-    const void *line; /* a line's key: the board of those who look in it; NULL: the run's */
-    size_t line_len;
     uint64_t schema;
     struct hth_addr addr;
     uint32_t flags;
@@ -105,6 +101,8 @@ void hth_roster_set_last(struct hth_roster *roster, const struct hth_roster_last
 void hth_roster_set_round(struct hth_roster *roster, uint32_t round);
 /* It was in a group along that axis, and had that place in it: its coordinate in a sample. */
 void hth_roster_set_place(struct hth_roster *roster, uint32_t axis, uint32_t at);
+/* Its note is up: others see this peer. */
+bool hth_roster_speaks(const struct hth_roster *roster);
 /* With its present shape (dims 0 while nobody else was seen) and its cell in that round. */
 const struct hth_roster_note *hth_roster_self(const struct hth_roster *roster);
 
@@ -119,9 +117,8 @@ const struct hth_roster_peer *hth_roster_find(const struct hth_roster *roster,
 void hth_roster_doubt(struct hth_roster *roster, const struct hth_peer_id *id);
 /* Its connection was lost, or it was silent when it was asked: nobody waits for it. */
 void hth_roster_lost(struct hth_roster *roster, const struct hth_peer_id *id);
-/* It told us at that time of its clock that it looks in that line: this is newer than its note. */
-void hth_roster_heard(struct hth_roster *roster, const struct hth_peer_id *id,
-                      const struct hth_avg_line *line, uint64_t schema, int64_t wall_us);
+/* It may average with us: it is of our schema, with state, and not lost. */
+bool hth_roster_meets(const struct hth_roster *roster, const struct hth_roster_peer *peer);
 /* Those that take part (of our schema, with state; helpers bring nothing and do not count), this
  * peer included if it does. *exact (may be NULL): every one of them is seen. */
 uint32_t hth_roster_population(const struct hth_roster *roster, bool *exact);

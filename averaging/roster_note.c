@@ -10,130 +10,71 @@
  *   the settings: 5 x 4
  */
 #include <float.h>
-#include <string.h>
 
 #include "averaging/roster_note.h"
+#include "core/wire.h"
 
 #define NOTE_VERSION 8
 
-static uint32_t float_bits(double x)
+static void last(struct hth_wire *io, struct hth_roster_last *l)
 {
-    float f = (float)x;
-    uint32_t u;
-
-    memcpy(&u, &f, sizeof(u));
-    return u;
+    hth_wire_u32(io, &l->group);
+    hth_wire_u32(io, &l->members);
+    hth_wire_u32(io, &l->drops);
+    hth_wire_u32(io, &l->reason);
+    hth_wire_u32(io, &l->wait_ms);
+    hth_wire_u32(io, &l->match_ms);
+    hth_wire_u32(io, &l->reduce_ms);
+    hth_wire_u64(io, &l->bytes);
+    hth_wire_f32(io, &l->change);
+    hth_wire_f32(io, &l->norm);
+    hth_wire_f32(io, &l->weight_fraction);
+    hth_wire_expect(io,
+                    l->members <= HTH_AVG_MEMBERS_MAX && l->drops <= HTH_AVG_MEMBERS_MAX &&
+                        l->change >= 0 && l->change <= FLT_MAX && l->norm >= 0 &&
+                        l->norm <= FLT_MAX && l->weight_fraction >= 0 && l->weight_fraction <= 1,
+                    HTH_E_RANGE);
 }
 
-static double from_bits(uint32_t u)
+static void place(struct hth_wire *io, struct hth_roster_note *n)
 {
-    float f;
+    uint8_t dims = (uint8_t)n->shape.dims;
 
-    memcpy(&f, &u, sizeof(f));
-    return (double)f;
-}
-
-static void write_last(const struct hth_roster_last *l, struct hth_writer *w)
-{
-    const uint32_t numbers[] = {l->group,   l->members,  l->drops,    l->reason,
-                                l->wait_ms, l->match_ms, l->reduce_ms};
-
-    for (size_t i = 0; i < HTH_ARRAY_LEN(numbers); i++)
-        hth_write_u32(w, numbers[i]);
-    hth_write_u64(w, l->bytes);
-    hth_write_u32(w, float_bits(l->change));
-    hth_write_u32(w, float_bits(l->norm));
-    hth_write_u32(w, float_bits(l->weight_fraction));
-}
-
-static void read_last(struct hth_reader *r, struct hth_roster_last *l)
-{
-    uint32_t *const numbers[] = {&l->group,   &l->members,  &l->drops,    &l->reason,
-                                 &l->wait_ms, &l->match_ms, &l->reduce_ms};
-
-    for (size_t i = 0; i < HTH_ARRAY_LEN(numbers); i++)
-        *numbers[i] = hth_read_u32(r);
-    l->bytes = hth_read_u64(r);
-    l->change = from_bits(hth_read_u32(r));
-    l->norm = from_bits(hth_read_u32(r));
-    l->weight_fraction = from_bits(hth_read_u32(r));
-}
-
-enum hth_err hth_roster_note_write(const struct hth_roster_note *n, struct hth_writer *w)
-{
-    hth_write_u8(w, NOTE_VERSION);
-    hth_write_u8(w, (uint8_t)n->flags);
-    hth_write_u8(w, n->addr.family);
-    hth_write_bytes(w, n->addr.ip, sizeof(n->addr.ip));
-    hth_write_u16(w, n->addr.port);
-    hth_write_u64(w, n->schema);
-    hth_write_u64(w, n->step);
-    hth_write_u64(w, n->samples);
-    hth_write_u32(w, float_bits(n->samples_per_s));
-    hth_write_u32(w, n->round);
-    hth_write_u8(w, (uint8_t)n->shape.dims);
+    hth_wire_u8(io, &dims);
+    n->shape.dims = dims;
+    hth_wire_bound(io, &n->shape.dims, HTH_AVG_DIMS_MAX);
     for (uint32_t i = 0; i < n->shape.dims; i++) {
-        hth_write_u32(w, n->shape.size[i]);
-        hth_write_u32(w, n->cell.at[i]);
+        hth_wire_u32(io, &n->shape.size[i]);
+        hth_wire_u32(io, &n->cell.at[i]);
     }
-    write_last(&n->last, w);
-    for (uint32_t i = 0; i < HTH_ROSTER_SETTINGS; i++)
-        hth_write_u32(w, n->settings[i]);
-    return w->err;
+    hth_wire_expect(io,
+                    n->shape.dims == 0 || (hth_avg_shape_check(&n->shape) == HTH_OK &&
+                                           hth_avg_cell_check(&n->shape, &n->cell) == HTH_OK),
+                    HTH_E_RANGE);
 }
 
-static enum hth_err check(const struct hth_roster_note *n)
+static void note(struct hth_wire *io, struct hth_roster_note *n)
 {
-    if (n->addr.family != 0 && n->addr.family != 4 && n->addr.family != 6)
-        return HTH_E_RANGE;
-    if (n->step > HTH_AVG_STEP_MAX || n->samples > HTH_AVG_SAMPLES_MAX)
-        return HTH_E_RANGE;
-    if (!(n->samples_per_s >= 0 && n->samples_per_s <= HTH_AVG_RATE_MAX))
-        return HTH_E_RANGE;
-    if (n->last.members > HTH_AVG_MEMBERS_MAX || n->last.drops > HTH_AVG_MEMBERS_MAX ||
-        !(n->last.change >= 0 && n->last.change <= FLT_MAX) ||
-        !(n->last.norm >= 0 && n->last.norm <= FLT_MAX) ||
-        !(n->last.weight_fraction >= 0 && n->last.weight_fraction <= 1))
-        return HTH_E_RANGE;
-    if (n->shape.dims == 0)
-        return HTH_OK;
-    if (hth_avg_shape_check(&n->shape) != HTH_OK)
-        return HTH_E_RANGE;
-    return hth_avg_cell_check(&n->shape, &n->cell);
-}
+    uint8_t flags = (uint8_t)n->flags;
 
-enum hth_err hth_roster_note_read(const uint8_t *data, size_t len, struct hth_roster_note *n)
-{
-    struct hth_reader r;
-    uint8_t version;
-
-    memset(n, 0, sizeof(*n));
-    hth_reader_init(&r, data, len);
-    version = hth_read_u8(&r);
-    if (r.err == HTH_OK && version != NOTE_VERSION)
-        return HTH_E_VERSION;
-    n->flags = hth_read_u8(&r);
-    n->addr.family = hth_read_u8(&r);
-    hth_read_bytes(&r, n->addr.ip, sizeof(n->addr.ip));
-    n->addr.port = hth_read_u16(&r);
-    n->schema = hth_read_u64(&r);
-    n->step = hth_read_u64(&r);
-    n->samples = hth_read_u64(&r);
-    n->samples_per_s = from_bits(hth_read_u32(&r));
-    n->round = hth_read_u32(&r);
-    n->shape.dims = hth_read_u8(&r);
-    if (n->shape.dims > HTH_AVG_DIMS_MAX)
-        return HTH_E_RANGE;
-    for (uint32_t i = 0; i < n->shape.dims; i++) {
-        n->shape.size[i] = hth_read_u32(&r);
-        n->cell.at[i] = hth_read_u32(&r);
-    }
-    read_last(&r, &n->last);
+    hth_wire_version(io, NOTE_VERSION);
+    hth_wire_u8(io, &flags);
+    n->flags = flags;
+    hth_wire_check(io, (n->flags & ~HTH_ROSTER_FLAGS) == 0);
+    hth_wire_addr(io, &n->addr);
+    hth_wire_u64(io, &n->schema);
+    hth_wire_u64(io, &n->step);
+    hth_wire_u64(io, &n->samples);
+    hth_wire_f32(io, &n->samples_per_s);
+    hth_wire_expect(io,
+                    n->step <= HTH_AVG_STEP_MAX && n->samples <= HTH_AVG_SAMPLES_MAX &&
+                        n->samples_per_s >= 0 && n->samples_per_s <= HTH_AVG_RATE_MAX,
+                    HTH_E_RANGE);
+    hth_wire_u32(io, &n->round);
+    place(io, n);
+    last(io, &n->last);
     for (uint32_t i = 0; i < HTH_ROSTER_SETTINGS; i++)
-        n->settings[i] = hth_read_u32(&r);
-    if (r.err != HTH_OK)
-        return HTH_E_TRUNCATED;
-    if (hth_reader_left(&r) > 0 || (n->flags & ~HTH_ROSTER_FLAGS) != 0)
-        return HTH_E_MALFORMED;
-    return check(n);
+        hth_wire_u32(io, &n->settings[i]);
 }
+
+HTH_WIRE_PAIR(hth_roster_note, struct hth_roster_note, note, HTH_ROSTER_NOTE_BYTES_MAX)

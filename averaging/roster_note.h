@@ -51,9 +51,12 @@ struct hth_roster_note {
     struct hth_roster_last last;
 };
 
-/* For the roster, tests and the fuzzer. */
-enum hth_err hth_roster_note_write(const struct hth_roster_note *note, struct hth_writer *w);
-/* Errors: E_TRUNCATED, E_MALFORMED (bytes left over, unknown flags), E_RANGE, E_VERSION. */
+#define HTH_ROSTER_NOTE_BYTES_MAX 192
+
+/* For the roster, tests and the fuzzer. Returns the number of bytes. */
+size_t hth_roster_note_write(const struct hth_roster_note *note, uint8_t *out);
+/* Errors: E_TRUNCATED, E_MALFORMED (bytes left over, unknown flags, half an address), E_RANGE,
+ * E_TOO_LARGE (axes), E_VERSION. */
 enum hth_err hth_roster_note_read(const uint8_t *data, size_t len,
                                   struct hth_roster_note *out) HTH_MUST;
 

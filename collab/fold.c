@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "collab/fold.h"
 
-#include "collab/wire.h"
+#include "core/wire.h"
 #include "core/mem.h"
 
 #include <stdlib.h>

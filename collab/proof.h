@@ -47,7 +47,7 @@
 #define HTH_COLLAB_PROOF_H
 
 #include "collab/fold.h"
-#include "collab/wire.h"
+#include "core/wire.h"
 
 /* On the wire: key 32, life u64, made u8, signature 64. */
 #define HTH_SIG_BYTES (HTH_PUBKEY_LEN + 8 + 1 + HTH_SIG_LEN)

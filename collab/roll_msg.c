@@ -12,17 +12,6 @@ static void hash(struct hth_wire *io, struct hth_hash *hash)
     hth_wire_bytes(io, hash, sizeof(*hash));
 }
 
-void hth_wire_addr(struct hth_wire *io, struct hth_addr *addr)
-{
-    static const uint8_t zero[16];
-    hth_wire_u8(io, &addr->family);
-    hth_wire_bytes(io, addr->ip, sizeof(addr->ip));
-    hth_wire_u16(io, &addr->port);
-    size_t used = addr->family == 4 ? 4 : addr->family == 6 ? 16 : 0;
-    hth_wire_check(io, (addr->family == 0 || used > 0) && (addr->port > 0) == (used > 0) &&
-                           memcmp(addr->ip + used, zero, sizeof(zero) - used) == 0);
-}
-
 void hth_wire_places(struct hth_wire *io, struct hth_roll_peer *peer, uint32_t *count, uint32_t max)
 {
     hth_wire_count16(io, count, max);

@@ -38,14 +38,14 @@
 
 #include "collab/proof.h"
 #include "collab/quota.h"
-#include "collab/wire.h"
+#include "core/wire.h"
 #include "core/ident.h"
 
 /* The protocol of this program. READY names the range that its sender speaks, its own and the one
  * before. A link names the one that is used on top of it, and a GO that of the link to be made: the
  * next one as soon as all voters and all of the list speak it, and never an older one. Protocol 2
  * differs from 1 in one thing: the name of a round that makes such a link covers the protocol. */
-#define HTH_ROLL_PROTOCOL 1
+#define HTH_ROLL_PROTOCOL     1
 
 #define HTH_ROLL_METHOD_READY 72
 #define HTH_ROLL_METHOD_CALL  73
@@ -147,9 +147,7 @@ struct hth_row_msg {
 
 bool hth_roll_is_among(const struct hth_roll_peer *peers, uint32_t count,
                        const struct hth_peer_id *id);
-/* Parts of messages. An address without a port, or half an address, is E_MALFORMED. Places are a
- * u16 count, and of each peer: id 32, address. */
-void hth_wire_addr(struct hth_wire *io, struct hth_addr *addr);
+/* Places are a u16 count, and of each peer: id 32, address. */
 void hth_wire_places(struct hth_wire *io, struct hth_roll_peer *peer, uint32_t *count,
                      uint32_t max);
 

@@ -111,9 +111,8 @@
 #define HTH_AVG_BANDWIDTH_MAX  1e15
 
 /* averaging: matchmaking */
-#define HTH_AVG_LOOKERS_MAX    1024            /* of one line, that a look knows */
-#define HTH_AVG_HELPERS_MAX    256             /* of them, helpers */
-#define HTH_AVG_WINDOW_MAX_US  (300 * 1000000) /* of matchmaking for one group */
+#define HTH_AVG_LOOKERS_MAX   1024            /* who joined one host */
+#define HTH_AVG_WINDOW_MAX_US (300 * 1000000) /* of matchmaking for one group */
 
 /* averaging: the reduction in a group */
 #define HTH_AVG_SPANS_MAX             8192         /* runs of one format in a vector */

@@ -171,7 +171,7 @@ static struct board_entry *entry_new(struct hth_board *b, const uint8_t *key)
 /* The timer may be early, never late: renewals do not move it back. */
 static void schedule(struct hth_board *b)
 {
-    int64_t delay_us = hth_board_next_change_us(&b->topic, hth_wall_us(b->env));
+    int64_t delay_us = hth_board_next_change_us(hth_wall_us(b->env));
     int64_t due_us = hth_heap_top_key(&b->by_deadline);
     delay_us = HTH_MAX(HTH_MIN(delay_us, due_us - hth_now_us(b->env)), 0);
     if (b->waiting != NULL)
@@ -417,7 +417,7 @@ static enum hth_err windows_update(struct hth_board *b)
     enum hth_err err = HTH_OK;
     if (b->opts.unwatched)
         return HTH_OK;
-    hth_board_epochs(&b->topic, hth_wall_us(b->env), epoch);
+    hth_board_epochs(hth_wall_us(b->env), epoch);
     for (size_t i = 0; i < WINDOWS; i++) {
         struct window *w = &b->window[i];
         if (w->watch != NULL && w->epoch != epoch[0] && w->epoch != epoch[1] &&
@@ -535,15 +535,14 @@ enum hth_err hth_board_ask(struct hth_board *b)
     }
     b->get_found = false;
     b->stats.gets++;
-    hth_topic_key(&b->topic, b->env->crypto, hth_board_epoch(&b->topic, hth_wall_us(b->env)),
-                  &b->get_key);
+    hth_topic_key(&b->topic, b->env->crypto, hth_topic_epoch(hth_wall_us(b->env)), &b->get_key);
     return hth_dht_get(b->dht, &b->get_key, on_get_value, on_get_done, b, &b->get);
 }
 
 enum hth_err hth_board_offer(struct hth_board *b, const uint8_t *data, size_t len)
 {
     struct hth_dht_key key;
-    hth_topic_key(&b->topic, b->env->crypto, hth_board_epoch(&b->topic, hth_wall_us(b->env)), &key);
+    hth_topic_key(&b->topic, b->env->crypto, hth_topic_epoch(hth_wall_us(b->env)), &key);
     return ingest(b, &key, data, len);
 }
 

@@ -18,23 +18,16 @@
 /* The wall clock may jump: the longest time between two reads of it. */
 #define HTH_BOARD_POLL_US (30 * HTH_US_PER_S)
 
-static inline int64_t hth_board_epoch(const struct hth_topic *topic, int64_t wall_us)
+static inline void hth_board_epochs(int64_t wall_us, int64_t out[3])
 {
-    return topic->kind == HTH_RECORD_DECLARE ? 0 : hth_topic_epoch(wall_us);
-}
-
-static inline void hth_board_epochs(const struct hth_topic *topic, int64_t wall_us, int64_t out[3])
-{
-    out[0] = hth_board_epoch(topic, wall_us);
-    out[1] = hth_board_epoch(topic, wall_us + HTH_BOARD_LEAD_US);
-    out[2] = hth_board_epoch(topic, wall_us - HTH_BOARD_OVERLAP_US);
+    out[0] = hth_topic_epoch(wall_us);
+    out[1] = hth_topic_epoch(wall_us + HTH_BOARD_LEAD_US);
+    out[2] = hth_topic_epoch(wall_us - HTH_BOARD_OVERLAP_US);
 }
 
 /* Until one of the three epochs changes. */
-static inline int64_t hth_board_next_change_us(const struct hth_topic *topic, int64_t wall_us)
+static inline int64_t hth_board_next_change_us(int64_t wall_us)
 {
-    if (topic->kind == HTH_RECORD_DECLARE)
-        return HTH_BOARD_POLL_US;
     int64_t into_us = wall_us - hth_topic_epoch(wall_us) * HTH_TOPIC_EPOCH_US;
     int64_t next_us = HTH_TOPIC_EPOCH_US - HTH_BOARD_LEAD_US - into_us;
     if (into_us < HTH_BOARD_OVERLAP_US)

@@ -77,7 +77,6 @@ static uint8_t rights(uint8_t kind)
     case HTH_RECORD_ROOT:
     case HTH_RECORD_PREFIX:
         return HTH_MAY_SERVE;
-    case HTH_RECORD_DECLARE:
     case HTH_RECORD_PROGRESS:
     case HTH_RECORD_HEAD:
         return HTH_MAY_TRAIN | HTH_MAY_REDUCE;

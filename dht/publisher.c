@@ -58,8 +58,6 @@ static int64_t renew_after_us(struct hth_publisher *p, int64_t wall_us)
 {
     double jitter = 0.8 + 0.2 * hth_rng_unit(&p->env->rng);
     int64_t renew_us = (int64_t)((double)p->opts.life_us / 3.0 * jitter);
-    if (p->topic.kind == HTH_RECORD_DECLARE)
-        return renew_us;
     int64_t epoch_end_us = (hth_topic_epoch(wall_us) + 1) * HTH_TOPIC_EPOCH_US;
     int64_t repin_us = epoch_end_us - wall_us +
                        (int64_t)(hth_rng_unit(&p->env->rng) * (double)HTH_PUBLISHER_REPIN_US);
@@ -89,7 +87,7 @@ static enum hth_err publish(struct hth_publisher *p, int64_t wall_us)
     rec.seq = HTH_MAX((uint64_t)wall_us, p->stats.seq + 1);
     rec.payload = payload;
     rec.payload_len = w.pos;
-    hth_topic_key(&p->topic, p->env->crypto, hth_board_epoch(&p->topic, wall_us), &key);
+    hth_topic_key(&p->topic, p->env->crypto, hth_topic_epoch(wall_us), &key);
     HTH_TRY(hth_record_seal(p->env, &key, &rec, bytes, sizeof(bytes), &len));
     if (hth_fault(p->env, "dht.put"))
         return HTH_E_UNREACHABLE;

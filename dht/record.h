@@ -15,8 +15,7 @@
  *
  * A *topic* is the subject of records: (network, kind, name). Its DHT key changes every
  * HTH_TOPIC_EPOCH_US of wall time, because OpenDHT keeps every value for 10 minutes, superseded or
- * not: without the change, a newcomer would read 30 dead copies of each record. Only topics of
- * HTH_RECORD_DECLARE keep one key (epoch 0), because they are short-lived themselves.
+ * not: without the change, a newcomer would read 30 dead copies of each record.
  *
  * Time: a record is believed until issued + life. Clocks may differ by HTH_CLOCK_SKEW_MAX_US: a
  * record issued further in the future is refused with E_CLOCK_SKEW, and an old one is refused with
@@ -38,12 +37,11 @@
 #define HTH_RECORD_OVERHEAD_BYTES (HTH_RECORD_HEAD_BYTES + HTH_SIG_LEN)
 #define HTH_RECORD_PAYLOAD_MAX    (HTH_DHT_VALUE_BYTES_MAX - HTH_RECORD_OVERHEAD_BYTES)
 
-/* On the wire: append, never renumber; 6 is not used. Four to seven serve averaging. */
+/* On the wire: append, never renumber; 4 and 6 are not used. */
 enum hth_record_kind {
     HTH_RECORD_BEACON = 1,   /* a node is here (peers.h) */
     HTH_RECORD_ROOT = 2,     /* a host's experts of a layer, or their first coordinates */
     HTH_RECORD_PREFIX = 3,   /* a host's experts below layer.c0. */
-    HTH_RECORD_DECLARE = 4,  /* "I look for a group under this key" */
     HTH_RECORD_PROGRESS = 5, /* samples done towards the next step */
     HTH_RECORD_HEAD = 7,     /* "I hold this head of the run's steps" */
     HTH_RECORD_PASS = 8,     /* "I am a member of this closed run" (members.h) */

@@ -11,7 +11,7 @@ static const struct {
 } rights[] = {
     {17, 18, HTH_MAY_TRAIN},                                 /* FORWARD, BACKWARD */
     {19, 19, HTH_MAY_TRAIN | HTH_MAY_SERVE | HTH_MAY_WATCH}, /* WEIGHTS of experts */
-    {64, 66, HTH_MAY_TRAIN | HTH_MAY_REDUCE},                /* JOIN, BEGIN, REDUCE */
+    {64, 66, HTH_MAY_TRAIN | HTH_MAY_REDUCE},                /* JOIN, REDUCE */
     {67, 68, HTH_MAY_TRAIN | HTH_MAY_WATCH},                 /* DESCRIBE, PART of states, means */
     {72, 76, HTH_MAY_TRAIN | HTH_MAY_REDUCE},                /* READY, CALL, LINKS, ROW */
 };

@@ -14,7 +14,7 @@
 #ifndef HTH_SCENARIOS_SWARM_H
 #define HTH_SCENARIOS_SWARM_H
 
-#include "averaging/moshpit.h"
+#include "averaging/peer.h"
 #include "averaging/reduce.h"
 #include "averaging/roster.h"
 #include "dht/directory.h"

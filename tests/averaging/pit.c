@@ -67,7 +67,7 @@ static void boot(struct hth_env *env, struct hth_dht *dht, void *arg)
     struct hth_rpc_opts rpc = HTH_RPC_OPTS_INIT;
     struct hth_avg_peer_opts avg = {.network = "run",
                                     .mode = p->mode,
-                                    .bandwidth = pit->opts.bandwidth,
+                                    .bandwidth = pit->bandwidth,
                                     .roster = pit->roster,
                                     .reducer = pit->reducer,
                                     .moshpit = pit->opts};

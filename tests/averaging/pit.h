@@ -37,16 +37,17 @@ struct pit {
     struct hth_world *world;
     struct pit_peer *peer;
     uint32_t peers;
-    size_t count;                 /* floats */
-    struct hth_avg_shape shape;   /* dims 0: by the population */
-    bool has_cells;               /* cells by rank, or ... */
-    bool one_cell;                /* ... all of rank 0 */
-    struct hth_moshpit_opts opts; /* network and address are set */
+    size_t count;               /* floats */
+    struct hth_avg_shape shape; /* dims 0: by the population */
+    bool has_cells;             /* cells by rank, or ... */
+    bool one_cell;              /* ... all of rank 0 */
+    struct hth_moshpit_opts opts;
+    double bandwidth; /* of each */
     struct hth_roster_opts roster;
     struct hth_reducer_opts reducer;
     enum hth_quant_format format;
     struct hth_avg_span span; /* of all */
-    bool apply; /* the average replaces the values */
+    bool apply;               /* the average replaces the values */
 };
 
 /* Options with which peers can be made; set what differs, then pit_start. */

@@ -5,12 +5,12 @@
  * trainer that is alone.
  */
 #include "averaging/averager.h"
-#include "averaging/match_int.h"
+#include "averaging/match_msg.h"
 #include "core/mem.h"
 #include "core/rng.h"
 #include "golden_names.h"
 #include "net/crypto.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 #include <stdlib.h>
 
@@ -21,7 +21,7 @@ static struct hth_avg_shape shape_of(const char *text)
     return shape;
 }
 
-static void test_shape_text(void **state)
+TEST(test_shape_text)
 {
     static const struct {
         const char *text;
@@ -59,7 +59,7 @@ static void test_shape_text(void **state)
     }
 }
 
-static void test_shape_golden(void **state)
+TEST(test_shape_golden)
 {
     static const struct {
         uint32_t population, group_max;
@@ -82,7 +82,7 @@ static void test_shape_golden(void **state)
 }
 
 /* Shapes out of records obey the parser's limits. */
-static void test_shape_check(void **state)
+TEST(test_shape_check)
 {
     static const struct {
         struct hth_avg_shape shape;
@@ -117,7 +117,7 @@ static uint32_t cells_by_definition(uint32_t n, uint32_t group_max, uint32_t dim
     return (uint32_t)((double)n / (double)above < HTH_AVG_FILL_MIN ? below : above);
 }
 
-static void test_shape_definition(void **state)
+TEST(test_shape_definition)
 {
     (void)state;
     for (uint32_t group_max = 2; group_max <= 40; group_max += group_max < 9 ? 1 : 7)
@@ -139,7 +139,7 @@ static void test_shape_definition(void **state)
         }
 }
 
-static void test_review(void **state)
+TEST(test_review)
 {
     struct hth_avg_shape now = shape_of("32x32"), next;
     char text[HTH_AVG_SHAPE_TEXT_MAX];
@@ -158,7 +158,7 @@ static void test_review(void **state)
     assert_false(hth_avg_shape_review(&now, 23, 2, &next));
 }
 
-static void test_cells(void **state)
+TEST(test_cells)
 {
     struct hth_avg_shape shape = shape_of("5x4x3");
     struct hth_avg_cell cell;
@@ -213,7 +213,7 @@ static bool is_in_all_lines(const struct hth_avg_shape *shape, const bool *set)
     return true;
 }
 
-static void test_across(void **state)
+TEST(test_across)
 {
     static const char *const texts[] = {"7", "2x2", "5x4", "4x5", "3x3x3", "4x2x3", "2x2x2x2"};
 
@@ -279,7 +279,7 @@ static void run_round(struct crowd *c, uint32_t round, bool deals)
 /* By rank d rounds give the exact mean from any first round on, where all layers of the first axis
  * are full, whether there are fewer of them than cells or more. Others agree soon, and so do those
  * whose cells are drawn at first, and dealt out by each group then. */
-static void test_rounds(void **state)
+TEST(test_rounds)
 {
     static const struct {
         const char *shape;
@@ -349,43 +349,35 @@ static enum hth_err group_of(const struct hth_avg_line *line, uint64_t schema,
                              const struct hth_avg_member *m, uint32_t count,
                              struct hth_avg_group **out)
 {
-    struct hth_env env = {.crypto = hth_crypto_openssl()};
-    struct hth_match match = {.env = &env};
-    struct hth_look look = {.match = &match, .opts = {.line = *line, .schema = schema}};
+    static struct hth_join_reply list;
+    uint8_t data[HTH_JOIN_REPLY_BYTES_MAX];
 
-    return hth_match_group(&look, m, count, out);
+    list.reason = HTH_AVG_OK;
+    list.count = count;
+    memcpy(list.member, m, count * sizeof(*m));
+    return hth_avg_group_new(hth_crypto_openssl(), &m[count - 1].id, line, schema, data,
+                             hth_join_reply_write(&list, data), &list, out);
 }
 
-/* The same group, whatever the order of the list. The round's own axis does not count. */
-static void test_golden_names(void **state)
+/* The round's own axis does not count. */
+TEST(test_golden_key)
 {
     struct hth_avg_line line = golden_line();
     uint8_t key[HTH_AVG_LINE_KEY_MAX];
-    struct hth_avg_member m[5], turned[5];
-    struct hth_avg_group *g;
 
     (void)state;
-    assert_int_equal(hth_avg_line_key(&line, key), sizeof(golden_key));
-    assert_memory_equal(key, golden_key, sizeof(golden_key));
-    members(m, 5);
-    for (uint32_t turn = 0; turn < 5; turn++) {
-        for (uint32_t i = 0; i < 5; i++)
-            turned[i] = m[(i * 3 + turn) % 5];
-        line.cell.at[1] = turn % 4;
-        assert_ok(group_of(&line, 0xabcdef, turned, 5, &g));
-        assert_memory_equal(g->id.b, golden_group, sizeof(golden_group));
-        for (uint32_t i = 0; i < 5; i++)
-            assert_memory_equal(&g->member[i].id, &m[golden_order[i]].id, sizeof(m[0].id));
-        hth_free(g);
+    for (line.cell.at[1] = 0; line.cell.at[1] < 4; line.cell.at[1]++) {
+        assert_int_equal(hth_avg_line_key(&line, key), sizeof(golden_key));
+        assert_memory_equal(key, golden_key, sizeof(golden_key));
     }
 }
 
-/* Anything that differs makes another group. */
-static void test_differs(void **state)
+/* A group has all of a list, in an order that its bytes draw; whatever differs makes another. */
+TEST(test_groups)
 {
     struct hth_avg_line line = golden_line(), others[5];
     struct hth_avg_member good[5], m[5];
-    struct hth_avg_group *g;
+    struct hth_avg_group *g[14];
 
     (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(others); i++)
@@ -396,8 +388,9 @@ static void test_differs(void **state)
     others[3].cell.at[0]++;
     others[4].cell.at[2]++;
     members(good, 5);
-    for (uint32_t i = 0; i < 13; i++) {
+    for (uint32_t i = 0; i < HTH_ARRAY_LEN(g); i++) {
         const struct hth_avg_line *l = i < HTH_ARRAY_LEN(others) ? &others[i] : &line;
+        uint32_t count = i == 12 ? 4 : 5, found = 0;
 
         assert_true(l == &line || !hth_avg_line_eq(&line, l));
         memcpy(m, good, sizeof(m));
@@ -407,22 +400,26 @@ static void test_differs(void **state)
         m[2].addr.port += i == 8;
         m[2].addr.ip[3] += i == 9;
         m[2].mode += i == 10 ? HTH_AVG_CLIENT : 0;
-        assert_ok(group_of(l, i == 11 ? 1 : 0xabcdef, m, i == 12 ? 4 : 5, &g));
-        assert_memory_not_equal(g->id.b, golden_group, sizeof(golden_group));
-        hth_free(g);
+        assert_ok(group_of(l, i == 11 ? 1 : 0xabcdef, m, count, &g[i]));
+        for (uint32_t k = 0; k < i; k++)
+            assert_memory_not_equal(&g[k]->id, &g[i]->id, sizeof(g[i]->id));
+        for (uint32_t k = 0; k < count * count; k++)
+            found += hth_peer_id_eq(&g[i]->member[k / count].id, &m[k % count].id);
+        assert_int_equal(found, count);
+        assert_true(hth_peer_id_eq(&g[i]->member[g[i]->self].id, &m[count - 1].id));
     }
+    for (uint32_t i = 0; i < HTH_ARRAY_LEN(g); i++)
+        hth_free(g[i]);
 }
 
-static void test_group_limits(void **state)
+TEST(test_group_limits)
 {
-    static struct hth_avg_member m[HTH_AVG_MEMBERS_MAX + 1];
+    static struct hth_avg_member m[HTH_AVG_MEMBERS_MAX];
     struct hth_avg_line line = golden_line();
     struct hth_avg_group *g;
 
     (void)state;
     members(m, HTH_ARRAY_LEN(m));
-    assert_err(HTH_E_RANGE, group_of(&line, 1, m, 0, &g));
-    assert_err(HTH_E_RANGE, group_of(&line, 1, m, HTH_AVG_MEMBERS_MAX + 1, &g));
     line.shape = (struct hth_avg_shape){.dims = 8, .size = {2, 2, 2, 2, 2, 2, 2, 2}};
     line.cell = (struct hth_avg_cell){.at = {1, 1, 1, 1, 1, 1, 1, 1}};
     assert_ok(group_of(&line, 1, m, HTH_AVG_MEMBERS_MAX, &g)); /* the largest of the longest line */
@@ -435,7 +432,7 @@ static void test_group_limits(void **state)
 
 /* ---- alone --------------------------------------------------------------------------------- */
 
-static void test_alone(void **state)
+TEST(test_alone)
 {
     struct hth_averager a = {.ops = NULL};
     struct hth_averager_stats stats = {.rounds = 1};
@@ -451,7 +448,7 @@ static void test_alone(void **state)
     hth_averager_free(&a);
 }
 
-static void test_reasons(void **state)
+TEST(test_reasons)
 {
     (void)state;
 #define NAMED(num, name, text)                                                                     \
@@ -462,18 +459,4 @@ static void test_reasons(void **state)
 #undef NAMED
     assert_string_equal(hth_avg_reason_name((enum hth_avg_reason)9999), "UNKNOWN");
     assert_true(strlen(hth_avg_reason_text((enum hth_avg_reason)9999)) > 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_shape_text),   cmocka_unit_test(test_shape_check),
-        cmocka_unit_test(test_shape_golden), cmocka_unit_test(test_shape_definition),
-        cmocka_unit_test(test_review),       cmocka_unit_test(test_cells),
-        cmocka_unit_test(test_across),       cmocka_unit_test(test_rounds),
-        cmocka_unit_test(test_golden_names), cmocka_unit_test(test_differs),
-        cmocka_unit_test(test_group_limits), cmocka_unit_test(test_alone),
-        cmocka_unit_test(test_reasons),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Averagers, whole, on the lines that volunteers have: thin ones, and those over a satellite. */
 #include "averaging/pit.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 #define MBIT           1e6
 #define DOWN_MBIT      50.0
@@ -25,7 +25,7 @@ static void begin(uint64_t seed, uint32_t peers, double up_mbit, bool said, doub
     pit_init(&pit, seed, peers, (size_t)floats, &w);
     pit.has_cells = true;
     pit.shape = (struct hth_avg_shape){.dims = 1, .size = {peers}};
-    pit.opts.bandwidth = said ? up_mbit * MBIT : 0;
+    pit.bandwidth = said ? up_mbit * MBIT : 0;
     pit_start(&pit, 15 * HTH_US_PER_S);
 }
 
@@ -72,7 +72,7 @@ static void check_thin(uint64_t seed, double up_mbit, double mib, bool said)
     pit_stop(&pit);
 }
 
-static void test_thin(void **state)
+TEST(test_thin)
 {
     (void)state;
     check_thin(1, 10, 1, false);
@@ -83,7 +83,7 @@ static void test_thin(void **state)
 
 /* One falls silent when a third of the bytes have gone: it is noticed within 3 s, and
  * nobody else is given up for it. The others have less to send then. */
-static void test_thin_death(void **state)
+TEST(test_thin_death)
 {
     enum { PEERS = 8, DEAD = 3 };
     static const double up_mbit[] = {10, 5, 2};
@@ -144,19 +144,11 @@ static uint32_t check_far(uint64_t seed, int64_t rtt_ms, double up_mbit, uint32_
     return broken;
 }
 
-static void test_far(void **state)
+TEST(test_far)
 {
     (void)state;
     assert_int_equal(check_far(1, 300, 100, 2), 0);
     assert_int_equal(check_far(2, 600, 100, 4), 0);
     assert_int_equal(check_far(3, 600, 10, 2), 0);
     assert_int_equal(check_far(4, 1000, 100, 3), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest some[] = {
-        cmocka_unit_test(test_thin), cmocka_unit_test(test_thin_death), cmocka_unit_test(test_far)};
-
-    return cmocka_run_group_tests(some, NULL, NULL);
 }

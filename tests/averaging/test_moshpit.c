@@ -2,11 +2,11 @@
 /* test_moshpit.c: whole averagers in the simulated world against means in double. */
 #include "averaging/pit.h"
 #include "core/mem.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 /* A full grid gives each peer the mean of all after as many rounds as it has axes, and a line the
  * weighted one in one round: of peers that can't be dialled too, beside a helper that has none. */
-static void full_grids(void **state)
+TEST(full_grids)
 {
     static const struct {
         const char *shape;
@@ -63,7 +63,7 @@ static void full_grids(void **state)
 
 /* One that missed a round goes with the others in the next, not with those who missed it too: the
  * first of each line, or a line but one of it. */
-static void the_late_catch_up(void **state)
+TEST(the_late_catch_up)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 8; seed++) {
@@ -90,7 +90,7 @@ static void the_late_catch_up(void **state)
 }
 
 /* A peer that is lost in a round costs that round: the next sweep of a full grid is exact again. */
-static void a_full_grid_is_full_again(void **state)
+TEST(a_full_grid_is_full_again)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 6; seed++) {
@@ -119,7 +119,7 @@ static void a_full_grid_is_full_again(void **state)
 
 /* Everybody goes on with its next step by itself: some at once, some when most of the others have
  * met in it already, and now and then a whole line does. Every step is one of four all the same. */
-static void no_step_is_lost(void **state)
+TEST(no_step_is_lost)
 {
     static const uint32_t steps = 5, seeds = 4;
     uint32_t lost = 0;
@@ -167,7 +167,7 @@ static void no_step_is_lost(void **state)
     assert_int_equal(lost, 0);
 }
 
-static void refusals(void **state)
+TEST(refusals)
 {
     struct hth_avg_offer o = {.count = 16, .weight = 1, .schema = 5};
     struct hth_averager *a;
@@ -208,7 +208,7 @@ static void refusals(void **state)
 
 /* Whichever part refuses its options: the earlier ones are gone again, and the peer can be opened
  * with better ones. What a peer is stands once in its options; the others' rosters have it. */
-static void parts_are_one(void **state)
+TEST(parts_are_one)
 {
     static const uint32_t flag[] = {[HTH_AVG_TRAINER] = 0,
                                     [HTH_AVG_HELPER] = HTH_ROSTER_HELPER,
@@ -248,7 +248,7 @@ static void parts_are_one(void **state)
 }
 
 /* A thousand, most of them strangers, in cells given: exact after as many rounds as axes. */
-static void a_thousand(void **state)
+TEST(a_thousand)
 {
     struct pit p;
     double mean[16];
@@ -274,7 +274,7 @@ static void a_thousand(void **state)
 /* Half of 512 leave at once. The notes of the dead fade, a new shape is agreed on, and two
  * rounds later the grid is full enough again and everybody meets somebody. Groups have dealt out
  * their cells by then: of cells that are drawn 1/e would be free. */
-static void half_leave(void **state)
+TEST(half_leave)
 {
     const struct hth_avg_shape *shape;
     const struct hth_avg_cell *cell;
@@ -339,7 +339,7 @@ static bool scene_is_set(void *arg)
         struct hth_reducer_stats r;
         bool leads, there;
 
-        hth_moshpit_match_stats(&p->avg.averager, &m);
+        hth_match_stats(p->avg.match, &m);
         hth_reducer_stats(p->avg.reducer, &r);
         leads = m.followers_now > 0 || m.led > s->led[i];
         there = s->phase == DECLARED ? m.looks_now > 0
@@ -352,9 +352,11 @@ static bool scene_is_set(void *arg)
     return s->victim != NULL;
 }
 
-/* The others end soon with an average, and have the same after the next round. */
+/* The others end soon with an average, and have the same after the next round. Of a host that dies
+ * as it begins some have heard and some have not: these miss each other. */
 static void check_death(enum how how, enum phase phase, bool leads)
 {
+    bool torn = phase == BEGUN && leads;
     struct pit p;
     struct scene s = {.pit = &p, .phase = phase, .leads = leads};
     int64_t at_us, worst_us[2] = {0};
@@ -371,7 +373,7 @@ static void check_death(enum how how, enum phase phase, bool leads)
         struct hth_match_stats m;
         struct hth_reducer_stats r;
 
-        hth_moshpit_match_stats(&p.peer[i].avg.averager, &m);
+        hth_match_stats(p.peer[i].avg.match, &m);
         hth_reducer_stats(p.peer[i].avg.reducer, &r);
         s.joins_out[i] = m.joins_out;
         s.led[i] = m.led;
@@ -401,34 +403,17 @@ static void check_death(enum how how, enum phase phase, bool leads)
     print_message("%d in phase %d, %s: %lld ms, next %lld ms\n", how, phase,
                   leads ? "leader" : "member", (long long)worst_us[0] / 1000,
                   (long long)worst_us[1] / 1000);
-    assert_true(worst_us[0] <= (how == KILLED ? 100 : 1000) * HTH_US_PER_MS);
+    assert_true(worst_us[0] <= (torn ? 1500 : how == KILLED ? 100 : 1000) * HTH_US_PER_MS);
     assert_true(worst_us[1] <= 100 * HTH_US_PER_MS);
     assert_true(pit_spread(&p) < 1e-4);
     pit_stop(&p);
 }
 
-static void death_costs_one_round(void **state)
+TEST(death_costs_one_round)
 {
     (void)state;
     for (enum how how = KILLED; how < HOWS; how++)
         for (enum phase phase = DECLARED; phase < PHASES; phase++)
             for (int leads = 0; leads < 2; leads++)
                 check_death(how, phase, leads != 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(full_grids),
-        cmocka_unit_test(the_late_catch_up),
-        cmocka_unit_test(a_full_grid_is_full_again),
-        cmocka_unit_test(no_step_is_lost),
-        cmocka_unit_test(refusals),
-        cmocka_unit_test(parts_are_one),
-        cmocka_unit_test(a_thousand),
-        cmocka_unit_test(half_leave),
-        cmocka_unit_test(death_costs_one_round),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,10 +3,10 @@
  * fuzz_group.c: groups with Byzantine members.
  *
  * Two honest peers average as the program does, beside three foes that know the protocol: they
- * JOIN, BEGIN, lead groups and reduce, but the input decides their messages, times and
- * receivers. They use lines, nonces and group ids that they received, as nothing else would pass
- * the first check. All run in the simulated world. For every input each honest offer ends once and
- * in time, averages are finite, and no object is left at the end.
+ * JOIN, are hosts of a line and reduce, but the input decides their messages, times and receivers.
+ * They use lines, nonces and group ids that they received, as nothing else would pass the first
+ * check. All run in the simulated world. For every input each honest offer ends once and in time,
+ * averages are finite, and no object is left at the end.
  *
  *   input:  'g', how all begin, then orders: one byte for the kind and the pause after it, then its
  *           fields
@@ -15,7 +15,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "averaging/match_int.h"
 #include "averaging/part.h"
 #include "averaging/peer.h"
 #include "core/mem.h"
@@ -160,23 +159,6 @@ static uint32_t make_list(struct hth_avg_member members[2 * PEERS])
     return count;
 }
 
-/* Learn the group as its members see it. */
-static void learn_group(struct peer *foe, const struct hth_avg_member *members, uint32_t count)
-{
-    struct hth_match match = {.env = foe->env};
-    struct hth_look look = {.match = &match, .opts = {.line = s.line, .schema = SCHEMA}};
-    struct hth_avg_group *group;
-
-    if (!s.has_line || hth_match_group(&look, members, count, &group) != HTH_OK)
-        return;
-    s.group = group->id;
-    s.has_group = true;
-    s.weight = 0;
-    for (uint32_t i = 0; i < count; i++)
-        s.weight += members[i].weight;
-    hth_free(group);
-}
-
 /* Make segments and their bytes: valid unless the input says otherwise. */
 static struct hth_blob *make_segments(struct hth_segment seg[4], uint32_t *count)
 {
@@ -210,36 +192,26 @@ static struct hth_blob *make_segments(struct hth_segment seg[4], uint32_t *count
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
-/* A refusal, the foe or another peer as a looker, or a group. */
-static uint8_t *make_word(struct peer *foe, size_t *len)
-{
-    struct hth_avg_member members[2 * PEERS];
-    struct hth_join_reply reply = {.reason = take8() & 63, .members = members};
-
-    if (reply.reason == HTH_AVG_OK) {
-        reply.count = make_list(members);
-        learn_group(foe, members, reply.count);
-    } else if (reply.reason == HTH_AVG_WAIT || reply.reason == HTH_AVG_NOT_LEADER) {
-        uint32_t how = take8();
-        const struct peer *other = &s.peer[how % PEERS];
-
-        members[0] = (how & 64) != 0 && s.has_joined[how % PEERS] ? s.joined[how % PEERS]
-                                                                  : make_member(other);
-        members[0].id = (how & 128) != 0 ? other->env->self : foe->env->self;
-        reply.count = 1;
-    }
-    reply.match_us = (int64_t)take8() * 1000;
-    return hth_join_reply_pack(&reply, len);
-}
-
+/* A refusal, or a group, which the foes know then as its members do. */
 static void answer_match(struct peer *foe, struct hth_rpc_request *req)
 {
-    struct hth_rpc_body body = {.payload = NULL};
-    uint8_t *bytes = make_word(foe, &body.payload_len);
+    struct hth_join_reply reply = {.reason = take8() & 63};
+    uint8_t data[HTH_JOIN_REPLY_BYTES_MAX];
+    struct hth_rpc_body body = {.payload = data};
+    struct hth_avg_group *group;
 
-    body.payload = bytes;
+    if (reply.reason == HTH_AVG_OK)
+        reply.count = make_list(reply.member);
+    reply.match_us = take8() * 1000;
+    body.payload_len = hth_join_reply_write(&reply, data);
+    if (reply.count > 0 && s.has_line &&
+        hth_avg_group_new(foe->env->crypto, &foe->env->self, &s.line, SCHEMA, data,
+                          body.payload_len, &reply, &group) == HTH_OK) {
+        s.group = group->id;
+        s.has_group = true;
+        hth_free(group);
+    }
     hth_rpc_reply(req, &body);
-    hth_free(bytes);
 }
 
 static void answer_part(struct hth_rpc_request *req)
@@ -312,11 +284,10 @@ static void learn_line(const struct hth_avg_line *line)
     s.has_line = true;
 }
 
-static void learn(struct peer *foe, struct hth_rpc_request *req)
+static void learn(struct hth_rpc_request *req)
 {
     uint32_t from = index_of(hth_rpc_peer(req));
     struct hth_join_msg join;
-    struct hth_join_reply reply;
     struct hth_part_head part;
     size_t len, tensors;
     const uint8_t *payload = hth_rpc_payload(req, &len);
@@ -324,16 +295,12 @@ static void learn(struct peer *foe, struct hth_rpc_request *req)
 
     switch (hth_rpc_method(req)) {
     case HTH_MATCH_METHOD_JOIN:
-        HTH_ASSERT(from < HONEST && hth_join_msg_open(payload, len, &join) == HTH_OK);
+        if (len == 0) /* only for a connection */
+            return;
+        HTH_ASSERT(from < HONEST && hth_join_read(payload, len, &join) == HTH_OK);
         learn_line(&join.line);
         s.joined[from] = join.self;
         s.has_joined[from] = true;
-        break;
-    case HTH_MATCH_METHOD_BEGIN:
-        HTH_ASSERT(hth_join_reply_open(payload, len, &reply) == HTH_OK);
-        if (reply.reason == HTH_AVG_OK)
-            learn_group(foe, reply.members, reply.count);
-        hth_join_reply_close(&reply);
         break;
     default:
         HTH_ASSERT(hth_part_open(payload, len, tensors > 0 ? t->dim[0] : 0, &part) == HTH_OK);
@@ -353,7 +320,7 @@ static void on_request(void *arg, struct hth_rpc_request *req)
 {
     struct peer *foe = arg;
 
-    learn(foe, req);
+    learn(req);
     for (uint32_t i = 0; i < HELD_MAX && take_bit(); i++) {
         struct held *h = &s.held[i];
 
@@ -395,22 +362,9 @@ static void say_join(struct peer *foe)
         join.self = s.joined[i];
     s.joined[i] = join.self;
     s.has_joined[i] = true;
-    join.wall_us = hth_wall_us(foe->env);
     join.left_ms = (how >> 2) * 40;
-    join.version = HTH_MATCH_VERSION;
-    join.follows = (how & 2) != 0;
     call(foe, HTH_MATCH_METHOD_JOIN,
-         &(struct hth_rpc_body){bytes, hth_join_msg_pack(&join, bytes), NULL, 0});
-}
-
-static void say_begin(struct peer *foe)
-{
-    struct hth_rpc_body body = {.payload = NULL};
-    uint8_t *bytes = make_word(foe, &body.payload_len);
-
-    body.payload = bytes;
-    call(foe, HTH_MATCH_METHOD_BEGIN, &body);
-    hth_free(bytes);
+         &(struct hth_rpc_body){bytes, hth_join_write(&join, bytes), NULL, 0});
 }
 
 static void say_part(struct peer *foe)
@@ -440,7 +394,7 @@ static void say_raw(struct peer *foe)
     uint32_t how = take8(), len = how & 63;
 
     take_bytes(raw, len);
-    call(foe, (uint16_t)(HTH_MATCH_METHOD_JOIN + (how >> 6) % 3),
+    call(foe, (how & 64) != 0 ? HTH_REDUCE_METHOD : HTH_MATCH_METHOD_JOIN,
          &(struct hth_rpc_body){raw, len, NULL, 0});
 }
 
@@ -496,8 +450,6 @@ static void obey(void)
         say_join(foe);
         break;
     case 2:
-        say_begin(foe);
-        break;
     case 3:
         say_part(foe);
         break;
@@ -567,8 +519,8 @@ static void open_foe(struct peer *p, uint32_t i, uint32_t flags)
     struct hth_roster_opts o = roster_opts(p, i, flags);
 
     HTH_ASSERT(hth_roster_new(p->env, hth_node_dht(p->node), &o, &p->roster) == HTH_OK);
-    for (uint16_t m = HTH_MATCH_METHOD_JOIN; m <= HTH_REDUCE_METHOD; m++)
-        hth_rpc_serve(p->rpc, m, on_request, p);
+    hth_rpc_serve(p->rpc, HTH_MATCH_METHOD_JOIN, on_request, p);
+    hth_rpc_serve(p->rpc, HTH_REDUCE_METHOD, on_request, p);
 }
 
 static void open_peer(uint32_t i)

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #include "averaging/match_msg.h"
-#include "core/mem.h"
 
 static void check_member(const struct hth_avg_member *m)
 {
@@ -22,31 +21,25 @@ static void try_join(const uint8_t *data, size_t size)
     struct hth_join_msg join, again;
     uint8_t bytes[HTH_JOIN_BYTES_MAX];
 
-    if (hth_join_msg_open(data, size, &join) != HTH_OK)
+    if (hth_join_read(data, size, &join) != HTH_OK)
         return;
     check_member(&join.self);
     HTH_ASSERT(hth_avg_shape_check(&join.line.shape) == HTH_OK);
-    HTH_ASSERT(hth_join_msg_open(bytes, hth_join_msg_pack(&join, bytes), &again) == HTH_OK);
+    HTH_ASSERT(hth_join_read(bytes, hth_join_write(&join, bytes), &again) == HTH_OK);
     HTH_ASSERT(hth_avg_line_eq(&join.line, &again.line) && join.schema == again.schema);
 }
 
 static void try_reply(const uint8_t *data, size_t size)
 {
-    struct hth_join_reply reply, again;
-    uint8_t *bytes;
-    size_t len;
+    static struct hth_join_reply reply;
+    uint8_t bytes[HTH_JOIN_REPLY_BYTES_MAX];
 
-    if (hth_join_reply_open(data, size, &reply) == HTH_OK) {
-        HTH_ASSERT(reply.count <= HTH_AVG_MEMBERS_MAX && reply.reason < HTH_AVG_REASONS_MAX);
-        for (uint32_t i = 0; i < reply.count; i++)
-            check_member(&reply.members[i]);
-        bytes = hth_join_reply_pack(&reply, &len);
-        HTH_ASSERT(hth_join_reply_open(bytes, len, &again) == HTH_OK);
-        HTH_ASSERT(again.count == reply.count && again.reason == reply.reason);
-        hth_join_reply_close(&again);
-        hth_free(bytes);
-    }
-    hth_join_reply_close(&reply);
+    if (hth_join_reply_read(data, size, &reply) != HTH_OK)
+        return;
+    HTH_ASSERT(reply.count <= HTH_AVG_MEMBERS_MAX && reply.reason < HTH_AVG_REASONS_MAX);
+    for (uint32_t i = 0; i < reply.count; i++)
+        check_member(&reply.member[i]);
+    HTH_ASSERT(hth_join_reply_write(&reply, bytes) == size && memcmp(bytes, data, size) == 0);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -49,13 +49,11 @@ static void request(const uint8_t *data, size_t len)
 static void note(const uint8_t *data, size_t len)
 {
     struct hth_roster_note n;
-    uint8_t bytes[512];
-    struct hth_writer w;
+    uint8_t bytes[HTH_ROSTER_NOTE_BYTES_MAX];
 
     if (hth_roster_note_read(data, len, &n) != HTH_OK)
         return;
-    hth_writer_init(&w, bytes, sizeof(bytes));
-    if (hth_roster_note_write(&n, &w) != HTH_OK || w.pos != len || memcmp(bytes, data, len) != 0)
+    if (hth_roster_note_write(&n, bytes) != len || memcmp(bytes, data, len) != 0)
         abort();
 }
 

@@ -160,7 +160,7 @@ static void on_watch(void *arg)
     struct hth_match_stats m;
     bool gives = strcmp(p->role, "donor") == 0;
 
-    hth_moshpit_match_stats(&p->node.avg.averager, &m);
+    hth_match_stats(p->node.avg.match, &m);
     /* in the phase `declared` no peer leads */
     if (!in_phase(p, &m) || (gives && given(p) == 0) ||
         (strcmp(p->phase, "declared") != 0 && !in_role(p, &m)))
@@ -173,7 +173,7 @@ static void watch(struct peer *p)
 {
     if (p->die == NULL || p->watch != NULL)
         return;
-    hth_moshpit_match_stats(&p->node.avg.averager, &p->match);
+    hth_match_stats(p->node.avg.match, &p->match);
     hth_reducer_stats(p->node.avg.reducer, &p->reducer);
     p->watch = hth_timer_new(p->node.env, on_watch, p);
     hth_timer_set(p->node.env, p->watch, 0);

@@ -34,6 +34,7 @@ static struct hth_roster *add_peer(struct hth_world *world, uint32_t i, uint32_t
     o.network = "net";
     o.schema = 7;
     o.addr.family = 4;
+    o.addr.port = 1;
     assert_ok(hth_roster_new(hth_node_env(node), hth_node_dht(node), &o, &roster));
     hth_roster_set_flags(roster, flags);
     return roster;

@@ -282,7 +282,6 @@ TEST(each_method_has_its_roles)
     assert_int_equal(hth_rpc_rights(HTH_METHOD_EXPERT_WEIGHTS),
                      HTH_MAY_TRAIN | HTH_MAY_SERVE | HTH_MAY_WATCH);
     assert_int_equal(hth_rpc_rights(HTH_MATCH_METHOD_JOIN), reduces);
-    assert_int_equal(hth_rpc_rights(HTH_MATCH_METHOD_BEGIN), reduces);
     assert_int_equal(hth_rpc_rights(HTH_REDUCE_METHOD), reduces);
     assert_int_equal(hth_rpc_rights(HTH_STATE_METHOD_DESCRIBE), train | HTH_MAY_WATCH);
     assert_int_equal(hth_rpc_rights(HTH_STATE_METHOD_PART), train | HTH_MAY_WATCH);

@@ -46,8 +46,10 @@ static uint64_t target = 128; /* samples of a step */
 static enum hth_err fill(void *arg, struct hth_writer *w)
 {
     const struct writer *n = arg;
+    uint8_t bytes[HTH_ROSTER_NOTE_BYTES_MAX];
 
-    return hth_roster_note_write(&n->text, w);
+    hth_write_bytes(w, bytes, hth_roster_note_write(&n->text, bytes));
+    return w->err;
 }
 
 /* As the first trainer that it sees, but for the lie; that it is there is one, too. */
@@ -107,12 +109,11 @@ static void on_timer(void *arg)
 static void listen(struct writer *n)
 {
     struct hth_rpc_opts o = HTH_RPC_OPTS_INIT;
-    struct hth_match_opts m = {.addr = n->place.addr};
 
     o.network = n->place.network;
     o.listen = &n->place.addr;
     assert_ok(hth_rpc_new(n->place.env, &o, &n->rpc));
-    n->match = hth_match_new(n->place.env, n->rpc, &m);
+    n->match = hth_match_new(n->place.env, n->rpc, n->roster, 2);
 }
 
 static enum hth_err start(const struct hth_malice_place *place, void **self)

@@ -12,10 +12,11 @@
  * A writer's values are not changed, and not checked. A reader keeps its first error, and what
  * follows it is zero; counts beyond their limit, too.
  */
-#ifndef HTH_COLLAB_WIRE_H
-#define HTH_COLLAB_WIRE_H
+#ifndef HTH_CORE_WIRE_H
+#define HTH_CORE_WIRE_H
 
 #include "core/bytes.h"
+#include "core/ident.h"
 
 struct hth_wire {
     bool reads;
@@ -56,6 +57,23 @@ static inline void hth_wire_bytes(struct hth_wire *io, void *bytes, size_t len)
     else
         hth_write_bytes(&io->w, bytes, len);
 }
+static inline void hth_wire_f64(struct hth_wire *io, double *v)
+{
+    uint64_t bits;
+    memcpy(&bits, v, sizeof(bits));
+    hth_wire_u64(io, &bits);
+    memcpy(v, &bits, sizeof(bits));
+}
+/* As a float. */
+static inline void hth_wire_f32(struct hth_wire *io, double *v)
+{
+    float f = (float)*v;
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof(bits));
+    hth_wire_u32(io, &bits);
+    memcpy(&f, &bits, sizeof(f));
+    *v = (double)f;
+}
 /* Of a reader: fails with that error if all so far is there, and this does not hold. */
 static inline void hth_wire_expect(struct hth_wire *io, bool good, enum hth_err err)
 {
@@ -79,6 +97,17 @@ static inline void hth_wire_flag(struct hth_wire *io, bool *flag)
     hth_wire_u8(io, &is);
     hth_wire_check(io, is <= 1);
     *flag = is == 1;
+}
+/* Family 0, 4 or 6, 16 bytes with zeros behind it, and a port, which is 0 with family 0 only. */
+static inline void hth_wire_addr(struct hth_wire *io, struct hth_addr *addr)
+{
+    static const uint8_t zero[16];
+    hth_wire_u8(io, &addr->family);
+    hth_wire_bytes(io, addr->ip, sizeof(addr->ip));
+    hth_wire_u16(io, &addr->port);
+    size_t used = addr->family == 4 ? 4 : addr->family == 6 ? 16 : 0;
+    hth_wire_check(io, (addr->family == 0 || used > 0) && (addr->port > 0) == (used > 0) &&
+                           memcmp(addr->ip + used, zero, sizeof(zero) - used) == 0);
 }
 /* A value of 0..last. */
 static inline uint8_t hth_wire_kind(struct hth_wire *io, uint8_t kind, uint8_t last)
