@@ -42,7 +42,6 @@
 struct hth_blob;
 struct hth_budget;
 struct hth_collab;
-struct hth_collab_file;
 struct hth_dht;
 struct hth_reducer;
 struct hth_state_result;
@@ -95,25 +94,26 @@ struct hth_collab_opts {
     bool bootstrap;  /* begins a chain at once */
     bool strangers;  /* take part: what they say of the run's version ends nobody */
     int64_t look_us; /* for others, before it begins a chain */
-    /* Goes on as the member whose process ended, in the file's life; borrowed for the call. NULL: a
-     * new member, in `life`. */
-    const struct hth_collab_file *frozen;
+    /* Of the state that it starts with: a checkpoint's, or zero for parameters that were drawn from
+     * the run's seed. */
+    uint64_t step, samples;
+    /* A file of this step (collab_file.h), borrowed for the call: goes on as the member whose
+     * process ended, in its life. NULL, or if it does not fit: a new member, in `life`. */
+    const struct hth_blob *frozen;
     struct hth_dht *dht;
     struct hth_reducer *reducer;
     struct hth_budget *budget; /* NULL: none */
 };
 
-/* All is borrowed. Errors: E_CONFIG, E_TOO_LARGE (state), those of its parts; E_WRONG_RUN
- * and those of hth_collab_file_vote (`frozen`). */
+/* All is borrowed. Errors: E_CONFIG, those of its parts. */
 enum hth_err hth_collab_new(struct hth_env *env, struct hth_rpc *rpc,
                             const struct hth_collab_opts *opts, const struct hth_collab_ops *ops,
                             void *arg, struct hth_collab **out) HTH_MUST;
 /* Nothing is asked of the trainer any more, and nothing needs an answer. NULL is fine. */
 void hth_collab_free(struct hth_collab *collab);
 
-/* Begins to look for others, with a state of that many steps and samples: of a checkpoint, or zero
- * for parameters that were drawn from the run's seed. A frozen member's state is its head's. */
-void hth_collab_start(struct hth_collab *collab, uint64_t step, uint64_t samples);
+/* Begins to look for others. */
+void hth_collab_start(struct hth_collab *collab);
 
 /* Whether another micro-batch may start: it holds a head, is in no round, and its caller wants
  * more. */

@@ -181,7 +181,7 @@ static enum hth_err join(struct hth_malice_member *m)
     m->collab_opts.life = hth_rng_u64(&m->rng);
     HTH_TRY(hth_collab_new(m->env, m->opts.rpc, &m->collab_opts, &ops, m, &m->collab));
     tell(m);
-    hth_collab_start(m->collab, 0, m->opts.samples);
+    hth_collab_start(m->collab);
     return HTH_OK;
 }
 
@@ -205,6 +205,7 @@ static enum hth_err make(struct hth_malice_member *m)
     hth_settings_of(m->model, &t->optim, &share, &settings);
     hth_settings_set(share.roster, &settings, HTH_TICKET_PARAMS);
     m->collab_opts = hth_share_collab(m->model, &settings, &share, m->spans, span_count);
+    m->collab_opts.samples = m->opts.samples;
     return join(m);
 }
 
