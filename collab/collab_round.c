@@ -34,8 +34,7 @@
  * time so far, ... */
 #define SILENCE_US     (600 * HTH_US_PER_MS)
 #define SILENCE_MAX_US (3 * HTH_US_PER_S)
-#define ANSWER_RTTS    4                     /* ... and so many round trips, ... */
-#define DIAL_US        HTH_US_PER_S          /* ... or this before the first */
+#define ANSWER_RTTS    4 /* ... and so many round trips; as much again before the first */
 #define TICK_US        (50 * HTH_US_PER_MS)
 
 /* A member as the leader of its line knows it. */
@@ -306,7 +305,7 @@ static int64_t patience_us(const struct round_line *l, const struct hth_peer_id 
     int64_t limit = (hth_now_us(c->env) - l->round->go_us) / 2;
     limit = HTH_MIN(HTH_MAX(limit, SILENCE_US), SILENCE_MAX_US) + hth_rpc_late_us(c->rpc);
     bool known = hth_rpc_peer_info(c->rpc, peer, &info) == HTH_OK && info.rtt_us > 0;
-    return HOLD_US + limit + (known ? ANSWER_RTTS * info.rtt_us : DIAL_US);
+    return HOLD_US + limit + (known ? ANSWER_RTTS * info.rtt_us : SILENCE_US);
 }
 
 static bool is_lost(const struct round_line *l, uint32_t k)
