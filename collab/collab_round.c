@@ -88,13 +88,6 @@ static bool is_known(const struct round_line *l)
     return l->axis <= l->round->axis;
 }
 
-/* Whether a member's values are in what another one's cell brings. */
-static bool covers(const struct round_line *l, uint32_t k, uint32_t member)
-{
-    const struct hth_cells *cells = &l->round->cells;
-    return hth_cells_covers(cells, cells->cell[l->member[k]], l->axis, member);
-}
-
 static bool brings(const struct round_line *l, uint32_t k)
 {
     const struct collab_round *r = l->round;
@@ -319,8 +312,9 @@ static bool is_lost(const struct round_line *l, uint32_t k)
 /* The first word of a cell counts, and a twin's does not. */
 static void take_marks(struct round_line *l, uint32_t k, const uint16_t *marks)
 {
+    const struct hth_cells *cells = &l->round->cells;
     for (uint32_t i = 0; i < l->marks.count && !l->row[k].known && !is_twin(l, k); i++)
-        if (covers(l, k, i))
+        if (hth_cells_covers(cells, cells->cell[l->member[k]], l->axis, i))
             l->marks.of[i] = marks[i];
     l->row[k].known = true;
 }
