@@ -822,11 +822,6 @@ void hth_collab_stats(const struct hth_collab *c, struct hth_collab_stats *out)
         hth_arrive_progress(c->arrive, &out->fetch);
 }
 
-const struct hth_chain *hth_collab_chain(const struct hth_collab *c)
-{
-    return c->chain;
-}
-
 const struct hth_choice *hth_collab_choice(const struct hth_collab *c)
 {
     return hth_roll_choice(c->roll);

@@ -166,8 +166,7 @@ struct hth_collab_stats {
     struct hth_state_progress fetch; /* of a state; hth_arrive_progress */
 };
 void hth_collab_stats(const struct hth_collab *collab, struct hth_collab_stats *out);
-/* To look at. */
-const struct hth_chain *hth_collab_chain(const struct hth_collab *collab);
+/* To look at, with its chain. */
 const struct hth_choice *hth_collab_choice(const struct hth_collab *collab);
 
 #endif

@@ -102,8 +102,8 @@ static void on_update(void *arg, uint32_t i, const struct hth_train_stats *stats
     link = hth_map_get(c->links, &s.head, sizeof(s.head));
     c->last[i] = s.head;
     if (link == NULL)
-        note_link(c, i, hth_collab_chain(collab),
-                  hth_chain_find(hth_collab_chain(collab), &s.head));
+        note_link(c, i, hth_collab_choice(collab)->chain,
+                  hth_chain_find(hth_collab_choice(collab)->chain, &s.head));
     else
         c->report->bits_differ += bits_of(c, i) != link->bits;
 }

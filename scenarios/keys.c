@@ -113,7 +113,7 @@ static struct hth_node *find_node(const struct key *k, const struct hth_peer_id 
 static void send_ready(struct key *k)
 {
     const struct hth_collab *collab = hth_trainer_collab(any_trainer(k));
-    const struct hth_chain *chain = hth_collab_chain(collab);
+    const struct hth_chain *chain = hth_collab_choice(collab)->chain;
     const struct hth_choice *choice = hth_collab_choice(collab);
     struct hth_ballot now = hth_choice_now(choice);
     uint8_t bytes[HTH_ROLL_BYTES_MAX];
