@@ -80,12 +80,12 @@ function(hth_test name)
     if(NOT ARG_LABELS MATCHES "long|soak|hostile")
         add_dependencies(short_tests ${name})
     endif()
-    # tools/test has three places for each core: a test that computes takes three, one that mostly
+    # tools/test has four places for each core: a test that computes takes four, one that mostly
     # waits takes one and begins early, so that the others go on meanwhile.
     if(ARG_WAITS)
         set_tests_properties(${name} PROPERTIES PROCESSORS 1 COST 1000)
     else()
-        set_tests_properties(${name} PROPERTIES PROCESSORS 3)
+        set_tests_properties(${name} PROPERTIES PROCESSORS 4)
     endif()
 endfunction()
 
@@ -108,7 +108,7 @@ function(hth_fuzzer name)
         endif()
         add_executable(${name} ${ARG_SOURCES} $<TARGET_OBJECTS:hth_replay>)
         add_test(NAME ${name} COMMAND ${name} ${HEARTH_ROOT}/tests/fuzz/corpus/${name})
-        set_tests_properties(${name} PROPERTIES LABELS "fuzz" TIMEOUT 120 PROCESSORS 3)
+        set_tests_properties(${name} PROPERTIES LABELS "fuzz" TIMEOUT 120 PROCESSORS 4)
         add_dependencies(short_tests ${name})
     endif()
     # libFuzzer's entry point has no header.

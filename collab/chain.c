@@ -8,11 +8,6 @@
 
 #include <stdlib.h>
 
-#define LINK_BYTES (8 + 32 + 4 + 4 + 1 + 32 + 4 + 2 + 32)
-#define ROLL_BYTES (32 + 8 + 2 + 4 + 4)
-#define BYTES_MAX(members)                                                                         \
-    (sizeof(struct hth_hash) + LINK_BYTES + (size_t)(members)*ROLL_BYTES) /* behind the run */
-
 struct member {
     struct hth_peer_id id;
     uint64_t life;
@@ -26,50 +21,25 @@ struct member {
 _Static_assert(offsetof(struct member, life) == sizeof(struct hth_peer_id),
                "id and life are the key");
 
-struct held {
-    struct hth_hash head;
-    struct hth_hash before; /* head of the link before it, which may be gone; zero of a genesis */
-    struct hth_chain_link link;
-    struct hth_roll *roll; /* the link's, and the voters in one piece of memory */
-    struct hth_voter *voters;
-    uint32_t voters_count, callers_count;
-    uint32_t weight;
-    uint32_t first;        /* of its chain: tells chains apart */
-    uint32_t known;        /* links before it, at most the window; all of them behind a genesis */
-    struct hth_hash epoch; /* the draws of voters come from */
-    uint64_t samples;
-    bool trusted; /* hth_chain_trust */
-    struct hth_link_sigs sigs;
-    struct hth_hash fold; /* that it names (fold.h); zero: none */
-    struct hth_fold *table; /* NULL: not known here */
-};
-
 struct hth_chain {
     struct hth_chain_opts opts;
-    struct held *links; /* a ring: number modulo links_max */
-    uint32_t count;     /* of all that ever were */
-    uint32_t oldest;    /* that is kept */
+    struct hth_held *links; /* a ring: number modulo links_max */
+    uint32_t count;         /* of all that ever were */
+    uint32_t oldest;        /* that is kept */
     struct member *members;
     uint32_t members_count;
     uint32_t born;
-    uint32_t rolls_count; /* entries of all rolls */
-    uint8_t *bytes;       /* of the link that is hashed */
-    const struct member **sorted;
-    struct member *read; /* of the link that is read */
     struct hth_map *by_head, *by_member;
 };
 
 struct hth_chain *hth_chain_new(const struct hth_chain_opts *opts)
 {
-    HTH_ASSERT(opts->window > 0 && opts->links_max > 0 && opts->members_max <= HTH_MEMBER_NONE);
+    HTH_ASSERT(opts->window > 0 && opts->links_max > 0 && opts->members_max <= HTH_MEMBERS_MAX);
     struct hth_chain *chain = hth_calloc(1, sizeof(*chain));
     chain->opts = *opts;
     chain->links = hth_calloc(opts->links_max, sizeof(*chain->links));
     chain->members = hth_calloc(opts->members_max, sizeof(*chain->members));
-    chain->bytes = hth_calloc(BYTES_MAX(opts->members_max), 1);
-    chain->read = hth_calloc(opts->members_max, sizeof(*chain->read));
-    chain->sorted = hth_calloc(opts->members_max, sizeof(*chain->sorted));
-    chain->by_head = hth_map_new_held(offsetof(struct held, head), sizeof(struct hth_hash));
+    chain->by_head = hth_map_new_held(offsetof(struct hth_held, head), sizeof(struct hth_hash));
     chain->by_member = hth_map_new_held(offsetof(struct member, id), MEMBER_KEY_BYTES);
     return chain;
 }
@@ -78,16 +48,9 @@ void hth_chain_free(struct hth_chain *chain)
 {
     if (chain == NULL)
         return;
+    hth_chain_drop(chain, 0);
     hth_map_free(chain->by_member);
     hth_map_free(chain->by_head);
-    hth_free(chain->read);
-    hth_free(chain->sorted);
-    hth_free(chain->bytes);
-    for (uint32_t i = 0; i < chain->opts.links_max; i++) {
-        hth_free(chain->links[i].sigs.sig);
-        hth_free(chain->links[i].table);
-        hth_free(chain->links[i].roll);
-    }
     hth_free(chain->members);
     hth_free(chain->links);
     hth_free(chain);
@@ -102,30 +65,23 @@ static void free_number(struct hth_chain *chain, struct member *m)
 }
 
 /* A process that took part in no step makes room for a later one of the same peer. */
-static struct member *older_life(struct hth_chain *chain, const struct hth_peer_id *id)
+static struct member *take_number(struct hth_chain *chain, const struct hth_peer_id *id)
 {
+    struct member *found = NULL;
     for (uint32_t i = 0; i < chain->members_count; i++) {
         struct member *m = &chain->members[i];
         if (m->born != 0 && m->links == 0 && !m->kept && hth_peer_id_eq(&m->id, id))
-            return m;
+            free_number(chain, m);
+        found = found == NULL && m->born == 0 ? m : found;
     }
-    return NULL;
+    if (found == NULL && chain->members_count < chain->opts.members_max) {
+        found = &chain->members[chain->members_count];
+        found->number = (uint16_t)chain->members_count++;
+    }
+    return found;
 }
 
-static struct member *free_member(struct hth_chain *chain)
-{
-    for (uint32_t i = 0; i < chain->members_count; i++)
-        if (chain->members[i].born == 0)
-            return &chain->members[i];
-    if (chain->members_count == chain->opts.members_max)
-        return NULL;
-    struct member *m = &chain->members[chain->members_count];
-    m->number = (uint16_t)chain->members_count++;
-    return m;
-}
-
-uint16_t hth_chain_known(const struct hth_chain *chain, const struct hth_peer_id *id,
-                         uint64_t life)
+uint16_t hth_chain_known(const struct hth_chain *chain, const struct hth_peer_id *id, uint64_t life)
 {
     const struct member wanted = {.life = life, .id = *id};
     const struct member *m = hth_map_get(chain->by_member, &wanted, MEMBER_KEY_BYTES);
@@ -139,10 +95,7 @@ enum hth_err hth_chain_member(struct hth_chain *chain, const struct hth_peer_id 
     struct member *m = hth_map_get(chain->by_member, &key, MEMBER_KEY_BYTES);
     *out = HTH_MEMBER_NONE;
     if (m == NULL) {
-        struct member *older = older_life(chain, id);
-        if (older != NULL)
-            free_number(chain, older);
-        m = free_member(chain);
+        m = take_number(chain, id);
         if (m == NULL)
             return HTH_E_TOO_LARGE;
         key.number = m->number;
@@ -186,11 +139,6 @@ uint32_t hth_chain_members(const struct hth_chain *chain)
     return chain->members_count;
 }
 
-uint32_t hth_chain_members_max(const struct hth_chain *chain)
-{
-    return chain->opts.members_max;
-}
-
 uint64_t hth_chain_life(const struct hth_chain *chain, uint16_t member)
 {
     return chain->members[member].life;
@@ -208,11 +156,6 @@ uint32_t hth_chain_count(const struct hth_chain *chain)
     return chain->count;
 }
 
-bool hth_chain_forks(const struct hth_chain *chain)
-{
-    return chain->opts.eventual;
-}
-
 bool hth_chain_has(const struct hth_chain *chain, uint32_t link)
 {
     return link >= chain->oldest && link < chain->count;
@@ -224,7 +167,7 @@ uint32_t hth_chain_room(const struct hth_chain *chain, uint32_t link)
     return since < chain->opts.links_max ? chain->opts.links_max - since : 0;
 }
 
-static struct held *held_at(const struct hth_chain *chain, uint32_t link)
+struct hth_held *hth_chain_held(const struct hth_chain *chain, uint32_t link)
 {
     HTH_ASSERT(hth_chain_has(chain, link));
     return &chain->links[link % chain->opts.links_max];
@@ -232,17 +175,17 @@ static struct held *held_at(const struct hth_chain *chain, uint32_t link)
 
 const struct hth_chain_link *hth_chain_at(const struct hth_chain *chain, uint32_t link)
 {
-    return &held_at(chain, link)->link;
+    return &hth_chain_held(chain, link)->link;
 }
 
 const struct hth_hash *hth_chain_head(const struct hth_chain *chain, uint32_t link)
 {
-    return &held_at(chain, link)->head;
+    return &hth_chain_held(chain, link)->head;
 }
 
 uint32_t hth_chain_find(const struct hth_chain *chain, const struct hth_hash *head)
 {
-    const struct held *found = hth_map_get(chain->by_head, head, sizeof(*head));
+    const struct hth_held *found = hth_map_get(chain->by_head, head, sizeof(*head));
     if (found == NULL)
         return HTH_LINK_NONE;
     uint32_t slot = (uint32_t)(found - chain->links), max = chain->opts.links_max;
@@ -255,43 +198,21 @@ const struct hth_chain_opts *hth_chain_opts(const struct hth_chain *chain)
     return &chain->opts;
 }
 
-struct hth_link_sigs *hth_chain_sigs(const struct hth_chain *chain, uint32_t link)
-{
-    return &held_at(chain, link)->sigs;
-}
-
-const struct hth_hash *hth_chain_fold(const struct hth_chain *chain, uint32_t link)
-{
-    return &held_at(chain, link)->fold;
-}
-
-struct hth_fold **hth_chain_table(const struct hth_chain *chain, uint32_t link)
-{
-    return &held_at(chain, link)->table;
-}
-
 bool hth_chain_judges(const struct hth_chain *chain, uint32_t link)
 {
-    return held_at(chain, link)->known >= chain->opts.window;
-}
-
-bool hth_chain_trusts(const struct hth_chain *chain, uint32_t link)
-{
-    return held_at(chain, link)->trusted;
+    return hth_chain_held(chain, link)->known >= chain->opts.window;
 }
 
 void hth_chain_trust(struct hth_chain *chain, uint32_t link)
 {
-    for (; link != HTH_LINK_NONE && !held_at(chain, link)->trusted;
+    for (; link != HTH_LINK_NONE && !hth_chain_held(chain, link)->trusted;
          link = hth_chain_at(chain, link)->prev)
-        held_at(chain, link)->trusted = true;
+        hth_chain_held(chain, link)->trusted = true;
 }
 
 struct hth_voters hth_chain_voters(const struct hth_chain *chain, uint32_t link)
 {
-    const struct held *held = held_at(chain, link);
-    return (struct hth_voters){
-        held->voters, held->voters_count, held->callers_count, held->weight};
+    return hth_chain_held(chain, link)->voters;
 }
 
 uint32_t hth_chain_base(const struct hth_chain *chain, uint32_t link)
@@ -302,16 +223,7 @@ uint32_t hth_chain_base(const struct hth_chain *chain, uint32_t link)
 
 uint64_t hth_chain_samples(const struct hth_chain *chain, uint32_t link)
 {
-    return held_at(chain, link)->samples;
-}
-
-uint64_t hth_chain_samples_before(const struct hth_chain *chain, uint32_t link)
-{
-    const struct hth_chain_link *at = hth_chain_at(chain, link);
-    uint64_t samples = hth_chain_samples(chain, link);
-    for (uint32_t i = 0; i < at->count; i++)
-        samples -= at->roll[i].marks & HTH_ROLL_IN ? at->roll[i].samples : 0;
-    return samples;
+    return hth_chain_held(chain, link)->samples;
 }
 
 static int by_number(const void *a, const void *b)
@@ -349,25 +261,23 @@ static bool is_in(const struct hth_roll *entry)
 }
 
 struct lot {
-    struct hth_voter voter;
+    uint16_t member, rolls;
     bool client;
     uint64_t draw;
 };
 
-static int by_weight(const void *a, const void *b)
+static int by_lot(const void *a, const void *b)
 {
     const struct lot *x = a, *y = b;
     if (x->client != y->client)
         return x->client ? 1 : -1;
-    if (x->voter.weight != y->voter.weight)
-        return x->voter.weight > y->voter.weight ? -1 : 1;
     if (x->draw != y->draw)
         return x->draw < y->draw ? -1 : 1;
-    return (int)x->voter.member - (int)y->voter.member;
+    return (int)x->member - (int)y->member;
 }
 
 /* A hash that nobody can foresee before the epoch's link is made. */
-static uint64_t draw_of(const struct hth_chain *chain, const struct held *held, uint16_t member)
+static uint64_t draw_of(const struct hth_chain *chain, const struct hth_held *held, uint16_t member)
 {
     uint8_t bytes[sizeof(struct hth_hash) + MEMBER_KEY_BYTES];
     struct hth_hash hash;
@@ -389,9 +299,11 @@ static uint16_t rolls_of(const struct hth_chain *chain, uint32_t link, uint16_t 
 
 static void find_voters(struct hth_chain *chain, uint32_t number)
 {
-    struct held *held = held_at(chain, number);
+    struct hth_held *held = hth_chain_held(chain, number);
     const struct hth_chain_link *link = &held->link;
+    struct hth_voters *voters = &held->voters;
     bool all_leave = true; /* then nobody does: the last ones keep their votes */
+    uint32_t count = 0;
     uint16_t most = 0;
     for (uint32_t i = 0; i < link->count; i++)
         all_leave &= !is_in(&link->roll[i]) || link->roll[i].marks & HTH_ROLL_LEFT;
@@ -400,30 +312,30 @@ static void find_voters(struct hth_chain *chain, uint32_t number)
         const struct hth_roll *entry = &link->roll[i];
         if (!is_in(entry) || (entry->marks & HTH_ROLL_LEFT && !all_leave))
             continue;
-        lots[held->voters_count++] =
-            (struct lot){.voter = {entry->member, rolls_of(chain, number, entry->member)},
-                         .client = entry->marks & HTH_ROLL_CLIENT,
-                         .draw = draw_of(chain, held, entry->member)};
-        most = HTH_MAX(most, lots[held->voters_count - 1].voter.weight);
-        held->callers_count += !(entry->marks & HTH_ROLL_CLIENT);
+        lots[count] = (struct lot){.member = entry->member,
+                                   .rolls = rolls_of(chain, number, entry->member),
+                                   .client = entry->marks & HTH_ROLL_CLIENT,
+                                   .draw = draw_of(chain, held, entry->member)};
+        most = HTH_MAX(most, lots[count].rolls);
+        count++;
     }
-    for (uint32_t i = 0; i < held->voters_count; i++)
-        lots[i].voter.weight = 2 * lots[i].voter.weight >= most;
-    qsort(lots, held->voters_count, sizeof(*lots), by_weight);
-    if (held->callers_count == 0)
-        held->callers_count = held->voters_count;
-    for (uint32_t i = 0; i < held->voters_count; i++) {
-        held->voters[i] = lots[i].voter;
-        held->weight += held->voters[i].weight;
+    qsort(lots, count, sizeof(*lots), by_lot);
+    for (uint32_t i = 0; i < count; i++) {
+        if (2 * lots[i].rolls < most)
+            continue;
+        voters->member[voters->count++] = lots[i].member;
+        voters->callers += !lots[i].client;
     }
+    if (voters->callers == 0)
+        voters->callers = voters->count;
     hth_free(lots);
 }
 
 bool hth_chain_votes(const struct hth_chain *chain, uint32_t link, uint16_t member)
 {
-    const struct held *held = held_at(chain, link);
-    for (uint32_t i = 0; i < held->voters_count; i++)
-        if (held->voters[i].member == member)
+    struct hth_voters voters = hth_chain_voters(chain, link);
+    for (uint32_t i = 0; i < voters.count; i++)
+        if (voters.member[i] == member)
             return true;
     return false;
 }
@@ -434,64 +346,83 @@ bool hth_chain_quorum(const struct hth_chain *chain, uint32_t link, hth_member_t
     struct hth_voters voters = hth_chain_voters(chain, link);
     uint32_t sum = 0;
     for (uint32_t i = 0; i < voters.count; i++)
-        if (has(ctx, voters.order[i].member))
-            sum += voters.order[i].weight;
-    return 2 * sum > voters.weight ||
-           (voters.weight > 0 && 2 * sum == voters.weight && has(ctx, voters.order[0].member));
+        sum += has(ctx, voters.member[i]);
+    return 2 * sum > voters.count || (2 * sum == voters.count && has(ctx, voters.member[0]));
 }
 
 /* ---- taking links up ------------------------------------------------------------------------- */
 
 static int by_identity(const void *a, const void *b)
 {
-    const struct member *x = *(const struct member *const *)a,
-                        *y = *(const struct member *const *)b;
+    const struct member *x = a, *y = b;
     int order = hth_peer_id_cmp(&x->id, &y->id);
     return order != 0 ? order : x->life < y->life ? -1 : x->life > y->life;
 }
 
-static void write_link(const struct hth_chain *chain, const struct held *held,
+static void describe_link(struct hth_wire *io, struct hth_held *held)
+{
+    struct hth_chain_link *link = &held->link;
+    hth_wire_u64(io, &link->step);
+    hth_wire_bytes(io, &held->before, sizeof(held->before));
+    hth_wire_u32(io, &link->protocol);
+    hth_wire_u32(io, &link->ballot);
+    link->kind = (enum hth_link_kind)hth_wire_kind(io, (uint8_t)link->kind, HTH_LINK_GENESIS);
+    hth_wire_bytes(io, &link->mean, sizeof(link->mean));
+    hth_wire_count(io, &link->count, HTH_ROLL_MEMBERS_MAX);
+}
+
+static void describe_entry(struct hth_wire *io, struct member *member, struct hth_roll *entry)
+{
+    hth_wire_bytes(io, &member->id, sizeof(member->id));
+    hth_wire_u64(io, &member->life);
+    hth_wire_u16(io, &entry->marks);
+    hth_wire_u32(io, &entry->batch);
+    hth_wire_u32(io, &entry->samples);
+}
+
+static void describe_fold(struct hth_wire *io, struct hth_hash *fold)
+{
+    uint16_t len = hth_head_is_none(fold) ? 0 : sizeof(*fold);
+    hth_wire_u16(io, &len);
+    hth_wire_expect(io, len == 0 || len == sizeof(*fold), HTH_E_VERSION);
+    if (len == sizeof(*fold))
+        hth_wire_bytes(io, fold, sizeof(*fold));
+    hth_wire_check(io, len == 0 || !hth_head_is_none(fold));
+}
+
+static void write_link(const struct hth_chain *chain, const struct hth_held *held,
                        struct hth_writer *w)
 {
-    const struct hth_chain_link *link = &held->link;
-    hth_write_u64(w, link->step);
-    hth_write_bytes(w, &held->before, sizeof(held->before));
-    hth_write_u32(w, link->protocol);
-    hth_write_u32(w, link->ballot);
-    hth_write_u8(w, (uint8_t)link->kind);
-    hth_write_bytes(w, &link->mean, sizeof(link->mean));
-    hth_write_u32(w, link->count);
-    for (uint32_t i = 0; i < link->count; i++)
-        chain->sorted[i] = &chain->members[link->roll[i].member];
-    qsort(chain->sorted, link->count, sizeof(*chain->sorted), by_identity);
-    for (uint32_t i = 0; i < link->count; i++) {
-        const struct hth_roll *entry = find_entry(link, chain->sorted[i]->number);
-        hth_write_bytes(w, &chain->sorted[i]->id, sizeof(chain->sorted[i]->id));
-        hth_write_u64(w, chain->sorted[i]->life);
-        hth_write_u16(w, entry->marks);
-        hth_write_u32(w, entry->batch);
-        hth_write_u32(w, entry->samples);
+    struct hth_held copy = *held;
+    struct hth_wire io = {.w = *w};
+    struct member sorted[HTH_ROLL_MEMBERS_MAX];
+    for (uint32_t i = 0; i < copy.link.count; i++)
+        sorted[i] = chain->members[copy.roll[i].member];
+    qsort(sorted, copy.link.count, sizeof(sorted[0]), by_identity);
+    describe_link(&io, &copy);
+    for (uint32_t i = 0; i < copy.link.count; i++) {
+        struct hth_roll entry = *find_entry(&copy.link, sorted[i].number);
+        describe_entry(&io, &sorted[i], &entry);
     }
-    bool names = !hth_head_is_none(&held->fold);
-    hth_write_u16(w, names ? sizeof(held->fold) : 0);
-    if (names)
-        hth_write_bytes(w, &held->fold, sizeof(held->fold));
+    describe_fold(&io, &copy.fold);
+    *w = io.w;
 }
 
 void hth_chain_write(const struct hth_chain *chain, uint32_t link, struct hth_writer *w)
 {
-    write_link(chain, held_at(chain, link), w);
+    write_link(chain, hth_chain_held(chain, link), w);
 }
 
-static struct hth_hash hash_link(const struct hth_chain *chain, const struct held *held)
+static struct hth_hash hash_link(const struct hth_chain *chain, const struct hth_held *held)
 {
+    uint8_t bytes[256 + 64 * HTH_ROLL_MEMBERS_MAX]; /* more than a link has */
     struct hth_writer w;
     struct hth_hash head;
-    hth_writer_init(&w, chain->bytes, BYTES_MAX(held->link.count));
+    hth_writer_init(&w, bytes, sizeof(bytes));
     hth_write_bytes(&w, &chain->opts.run, sizeof(chain->opts.run));
     write_link(chain, held, &w);
     HTH_ASSERT(w.err == HTH_OK);
-    chain->opts.crypto->hash(chain->bytes, w.pos, &head);
+    chain->opts.crypto->hash(bytes, w.pos, &head);
     return head;
 }
 
@@ -502,7 +433,7 @@ static bool marks_are_good(uint16_t marks)
 }
 
 /* Checks all but the quorum. The roll is ascending by member. */
-static enum hth_err check_form(const struct hth_chain *chain, const struct held *held, bool anchor)
+static enum hth_err check_form(const struct hth_chain *chain, const struct hth_held *held)
 {
     const struct hth_chain_link *link = &held->link;
     const struct hth_roll *roll = held->roll;
@@ -514,45 +445,48 @@ static enum hth_err check_form(const struct hth_chain *chain, const struct held 
         somebody |= is_in(&roll[i]);
     }
     bool is_first = hth_head_is_none(&held->before);
-    if (!somebody || (link->kind == HTH_LINK_GENESIS) != is_first || (anchor && is_first))
-        return HTH_E_MALFORMED;
-    if (is_first || anchor)
-        return HTH_OK;
-    return link->step == hth_chain_at(chain, link->prev)->step + 1 ? HTH_OK : HTH_E_MALFORMED;
+    bool follows = link->prev == HTH_LINK_NONE ||
+                   link->step == hth_chain_at(chain, link->prev)->step + 1;
+    bool good = somebody && follows && (link->kind == HTH_LINK_GENESIS) == is_first;
+    return good ? HTH_OK : HTH_E_MALFORMED;
 }
 
 static bool brought(const void *ctx, uint16_t member)
 {
-    return is_in(find_entry(ctx, member));
+    const struct hth_chain_link *link = ctx;
+    for (uint32_t i = 0; i < link->count; i++)
+        if (link->roll[i].member == member)
+            return link->roll[i].marks & HTH_ROLL_IN;
+    return false;
 }
 
-/* Behind an anchor the first weights are not known. */
+bool hth_chain_enough(const struct hth_chain *chain, const struct hth_chain_link *link)
+{
+    return hth_chain_quorum(chain, hth_chain_base(chain, link->prev), brought, link);
+}
+
+/* Behind an anchor the first voters are not known. */
 static enum hth_err check_quorum(const struct hth_chain *chain, const struct hth_chain_link *link)
 {
     if (link->kind == HTH_LINK_FORK && !chain->opts.eventual)
         return HTH_E_REFUSED;
-    if (link->prev == HTH_LINK_NONE)
+    if (link->prev == HTH_LINK_NONE || !hth_chain_judges(chain, hth_chain_base(chain, link->prev)))
         return HTH_OK;
-    uint32_t base = hth_chain_base(chain, link->prev);
-    if (!hth_chain_judges(chain, base))
-        return HTH_OK;
-    bool enough = hth_chain_quorum(chain, base, brought, link);
-    return enough == (link->kind == HTH_LINK_STEP) ? HTH_OK : HTH_E_STALE;
+    return hth_chain_enough(chain, link) == (link->kind == HTH_LINK_STEP) ? HTH_OK : HTH_E_STALE;
 }
 
-/* Copies the roll, with room for the voters behind it. */
-static void copy_roll(struct held *held, const struct hth_chain_link *link)
+/* The roll in a memory of its own, with room for the voters behind it. */
+static void copy_roll(struct hth_held *held)
 {
-    size_t each = sizeof(*held->roll) + sizeof(*held->voters);
-    held->link = *link;
-    held->roll = hth_calloc(link->count + 1, each);
-    memcpy(held->roll, link->roll, link->count * sizeof(*held->roll));
-    qsort(held->roll, link->count, sizeof(*held->roll), by_number);
-    held->voters = (struct hth_voter *)(held->roll + link->count + 1);
+    uint32_t count = held->link.count;
+    held->roll = hth_calloc(count + 1, sizeof(*held->roll) + sizeof(*held->voters.member));
+    memcpy(held->roll, held->link.roll, count * sizeof(*held->roll));
+    qsort(held->roll, count, sizeof(*held->roll), by_number);
+    held->voters.member = (uint16_t *)(held->roll + count + 1);
     held->link.roll = held->roll;
 }
 
-static void count_in_links(struct hth_chain *chain, const struct held *held, bool in)
+static void count_in_links(struct hth_chain *chain, const struct hth_held *held, bool in)
 {
     for (uint32_t i = 0; i < held->link.count; i++)
         chain->members[held->roll[i].member].links += in ? 1u : UINT32_MAX;
@@ -560,14 +494,13 @@ static void count_in_links(struct hth_chain *chain, const struct held *held, boo
 
 static void forget_link(struct hth_chain *chain, uint32_t number)
 {
-    struct held *old = held_at(chain, number);
+    struct hth_held *old = hth_chain_held(chain, number);
     hth_map_del(chain->by_head, &old->head, sizeof(old->head));
     count_in_links(chain, old, false);
-    chain->rolls_count -= old->link.count;
-    hth_free(old->sigs.sig);
+    hth_free(old->sig);
     hth_free(old->table);
     hth_free(old->roll);
-    *old = (struct held){.roll = NULL};
+    *old = (struct hth_held){.roll = NULL};
 }
 
 void hth_chain_drop(struct hth_chain *chain, uint32_t count)
@@ -583,34 +516,32 @@ static void let_go(struct hth_chain *chain)
     forget_link(chain, number);
     chain->oldest++;
     for (uint32_t i = chain->oldest; i < chain->count; i++)
-        if (held_at(chain, i)->link.prev == number)
-            held_at(chain, i)->link.prev = HTH_LINK_NONE;
+        if (hth_chain_held(chain, i)->link.prev == number)
+            hth_chain_held(chain, i)->link.prev = HTH_LINK_NONE;
 }
 
-static void place(struct hth_chain *chain, struct held *held, uint64_t samples)
+static void place(struct hth_chain *chain, struct hth_held *held, uint64_t samples)
 {
     const struct hth_chain_link *link = &held->link;
-    const struct held *before = link->prev == HTH_LINK_NONE ? NULL : held_at(chain, link->prev);
+    const struct hth_held *before =
+        link->prev == HTH_LINK_NONE ? NULL : hth_chain_held(chain, link->prev);
     bool begins = link->kind != HTH_LINK_STEP || link->step % HTH_FOLD_STEPS == 0 || before == NULL;
     uint32_t number = chain->count;
-    held->first = before == NULL ? number : before->first;
     held->known = link->kind == HTH_LINK_GENESIS ? chain->opts.window
                   : before == NULL               ? 0
                                                  : HTH_MIN(before->known + 1, chain->opts.window);
-    held->samples = before == NULL ? samples : before->samples;
+    held->samples = held->samples_before = before == NULL ? samples : before->samples;
     held->epoch = begins ? held->head : before->epoch;
     for (uint32_t i = 0; i < link->count; i++)
         if (is_in(&held->roll[i]))
             held->samples += held->roll[i].samples;
-    while (number - chain->oldest == chain->opts.links_max ||
-           chain->rolls_count + link->count > chain->opts.rolls_max)
+    if (number - chain->oldest == chain->opts.links_max)
         let_go(chain);
     if (link->prev != HTH_LINK_NONE && !hth_chain_has(chain, link->prev))
         held->link.prev = HTH_LINK_NONE;
-    struct held *at = &chain->links[number % chain->opts.links_max];
+    struct hth_held *at = &chain->links[number % chain->opts.links_max];
     *at = *held;
     chain->count++;
-    chain->rolls_count += link->count;
     count_in_links(chain, at, true);
     hth_map_put(chain->by_head, &at->head, sizeof(at->head), at);
     find_voters(chain, number);
@@ -618,7 +549,7 @@ static void place(struct hth_chain *chain, struct held *held, uint64_t samples)
 
 /* A link that is made here names the fold that those before it give, if that is known. One that was
  * read (`reads`) may name none, and no other. */
-static enum hth_err check_fold(const struct hth_chain *chain, struct held *held, bool reads)
+static enum hth_err check_fold(const struct hth_chain *chain, struct hth_held *held, bool reads)
 {
     bool names = !hth_head_is_none(&held->fold);
     bool due = held->link.step % HTH_FOLD_STEPS == 0 && !hth_head_is_none(&held->before);
@@ -636,55 +567,50 @@ static enum hth_err check_fold(const struct hth_chain *chain, struct held *held,
     return HTH_OK;
 }
 
-/* `before` is the head of the link before it. `fold` NULL: it is made here. */
-static enum hth_err add(struct hth_chain *chain, const struct hth_chain_link *link,
-                        const struct hth_hash *before, const struct hth_hash *fold, bool anchor,
+/* Of a link that has a link before it and is none after an anchor, `samples` are of no use. */
+static enum hth_err add(struct hth_chain *chain, struct hth_held *held, bool reads,
                         uint64_t samples, uint32_t *out)
 {
-    struct held held = {.before = *before};
     enum hth_err err;
     *out = HTH_LINK_NONE;
-    if (link->count > chain->opts.rolls_max || link->count > chain->opts.members_max ||
-        chain->count == HTH_LINK_NONE - 1)
+    if (held->link.count > HTH_ROLL_MEMBERS_MAX || chain->count == HTH_LINK_NONE - 1)
         return HTH_E_TOO_LARGE;
-    copy_roll(&held, link);
-    HTH_GOTO(out, check_form(chain, &held, anchor));
-    HTH_GOTO(out, check_quorum(chain, &held.link));
-    if (fold != NULL)
-        held.fold = *fold;
-    HTH_GOTO(out, check_fold(chain, &held, fold != NULL));
-    held.head = hash_link(chain, &held);
-    *out = hth_chain_find(chain, &held.head);
+    copy_roll(held);
+    HTH_GOTO(out, check_form(chain, held));
+    HTH_GOTO(out, check_quorum(chain, &held->link));
+    HTH_GOTO(out, check_fold(chain, held, reads));
+    held->head = hash_link(chain, held);
+    *out = hth_chain_find(chain, &held->head);
     if (*out == HTH_LINK_NONE) {
         *out = chain->count;
-        place(chain, &held, samples);
+        place(chain, held, samples);
         return HTH_OK;
     }
 out:
-    hth_free(held.table);
-    hth_free(held.roll);
+    hth_free(held->table);
+    hth_free(held->roll);
     return err;
 }
 
 enum hth_err hth_chain_add(struct hth_chain *chain, const struct hth_chain_link *link,
                            uint32_t *out)
 {
-    static const struct hth_hash none;
+    struct hth_held held = {.link = *link};
     *out = HTH_LINK_NONE;
     if (link->prev != HTH_LINK_NONE && !hth_chain_has(chain, link->prev))
         return HTH_E_NOT_FOUND;
-    HTH_TRY(add(chain, link,
-                link->prev == HTH_LINK_NONE ? &none : hth_chain_head(chain, link->prev), NULL,
-                false, 0, out));
+    if (link->prev != HTH_LINK_NONE)
+        held.before = *hth_chain_head(chain, link->prev);
+    HTH_TRY(add(chain, &held, false, 0, out));
     hth_chain_trust(chain, *out);
     return HTH_OK;
 }
 
 uint32_t hth_chain_anchor(const struct hth_chain *chain, uint32_t link)
 {
-    const struct held *base = held_at(chain, hth_chain_base(chain, link));
+    const struct hth_held *base = hth_chain_held(chain, hth_chain_base(chain, link));
     link = hth_chain_base(chain, link);
-    while (memcmp(&held_at(chain, link)->head, &base->epoch, sizeof(base->epoch)) != 0 &&
+    while (memcmp(&hth_chain_held(chain, link)->head, &base->epoch, sizeof(base->epoch)) != 0 &&
            hth_chain_at(chain, link)->prev != HTH_LINK_NONE)
         link = hth_chain_at(chain, link)->prev;
     for (uint32_t i = 0; i < chain->opts.window; i++)
@@ -693,82 +619,35 @@ uint32_t hth_chain_anchor(const struct hth_chain *chain, uint32_t link)
     return link;
 }
 
-/* Reads the members of a roll into chain->read, and their entries. */
-static enum hth_err read_roll(struct hth_chain *chain, struct hth_reader *r, uint32_t count,
-                              struct hth_roll *roll)
+enum hth_err hth_chain_read(struct hth_chain *chain, struct hth_reader *r, const uint64_t *anchor,
+                            uint32_t *out)
 {
-    for (uint32_t i = 0; i < count; i++) {
-        struct member *m = &chain->read[i], *before = m - 1;
-        hth_read_bytes(r, &m->id, sizeof(m->id));
-        m->life = hth_read_u64(r);
-        roll[i].marks = hth_read_u16(r);
-        roll[i].batch = hth_read_u32(r);
-        roll[i].samples = hth_read_u32(r);
-        if (i > 0 &&
-            by_identity(&(const struct member *){before}, &(const struct member *){m}) >= 0)
-            return HTH_E_MALFORMED;
-    }
-    return HTH_OK;
-}
-
-/* Gives the members numbers. */
-static enum hth_err number_members(struct hth_chain *chain, struct hth_roll *roll, uint32_t count)
-{
-    for (uint32_t i = 0; i < count; i++)
-        HTH_TRY(hth_chain_member(chain, &chain->read[i].id, chain->read[i].life, &roll[i].member));
-    return HTH_OK;
-}
-
-static enum hth_err read_link(struct hth_chain *chain, struct hth_reader *r, bool anchor,
-                              uint64_t samples, uint32_t *out)
-{
-    struct hth_chain_link link = {.step = hth_read_u64(r)};
-    struct hth_hash before, fold = {{0}};
-    *out = HTH_LINK_NONE;
-    hth_read_bytes(r, &before, sizeof(before));
-    link.protocol = hth_read_u32(r);
-    link.ballot = hth_read_u32(r);
-    uint8_t kind = hth_read_u8(r);
-    hth_read_bytes(r, &link.mean, sizeof(link.mean));
-    link.count = hth_read_u32(r);
-    HTH_TRY(r->err);
-    if (link.count > chain->opts.members_max)
-        return HTH_E_TOO_LARGE;
-    struct hth_roll *roll = hth_calloc(link.count + 1, sizeof(*roll));
+    struct hth_wire io = {.reads = true, .r = *r};
+    struct hth_held held = {.roll = NULL};
+    struct member member[HTH_ROLL_MEMBERS_MAX];
+    struct hth_roll roll[HTH_ROLL_MEMBERS_MAX];
     uint32_t born = chain->born;
-    enum hth_err err;
-    HTH_GOTO(out, read_roll(chain, r, link.count, roll));
-    uint16_t extension = hth_read_u16(r);
-    if (extension == sizeof(fold))
-        hth_read_bytes(r, &fold, sizeof(fold));
-    HTH_GOTO(out, r->err);
-    HTH_GOTO(out, extension == 0 || extension == sizeof(fold) ? HTH_OK : HTH_E_VERSION);
-    HTH_GOTO(out, extension > 0 && hth_head_is_none(&fold) ? HTH_E_MALFORMED : HTH_OK);
-    HTH_GOTO(out, kind <= HTH_LINK_GENESIS ? HTH_OK : HTH_E_MALFORMED);
-    link.kind = (enum hth_link_kind)kind;
-    link.prev = hth_head_is_none(&before) ? HTH_LINK_NONE : hth_chain_find(chain, &before);
-    anchor = anchor && link.prev == HTH_LINK_NONE;
-    bool known = hth_head_is_none(&before) || link.prev != HTH_LINK_NONE || anchor;
-    HTH_GOTO(out, known ? HTH_OK : HTH_E_NOT_FOUND);
-    HTH_GOTO(out, number_members(chain, roll, link.count));
-    link.roll = roll;
-    err = add(chain, &link, &before, &fold, anchor, samples, out);
-out:
+    *out = HTH_LINK_NONE;
+    describe_link(&io, &held);
+    for (uint32_t i = 0; i < held.link.count; i++) {
+        describe_entry(&io, &member[i], &roll[i]);
+        hth_wire_check(&io, i == 0 || by_identity(&member[i - 1], &member[i]) < 0);
+    }
+    describe_fold(&io, &held.fold);
+    *r = io.r;
+    HTH_TRY(io.err);
+    bool is_first = hth_head_is_none(&held.before);
+    held.link.prev = is_first ? HTH_LINK_NONE : hth_chain_find(chain, &held.before);
+    held.link.roll = roll;
+    bool known = is_first || anchor != NULL || held.link.prev != HTH_LINK_NONE;
+    enum hth_err err = known ? HTH_OK : HTH_E_NOT_FOUND;
+    for (uint32_t i = 0; i < held.link.count && err == HTH_OK; i++)
+        err = hth_chain_member(chain, &member[i].id, member[i].life, &roll[i].member);
+    if (err == HTH_OK)
+        err = add(chain, &held, true, is_first || anchor == NULL ? 0 : *anchor, out);
     if (err != HTH_OK)
         forget_members(chain, born);
-    hth_free(roll);
     return err;
-}
-
-enum hth_err hth_chain_read(struct hth_chain *chain, struct hth_reader *r, uint32_t *out)
-{
-    return read_link(chain, r, false, 0, out);
-}
-
-enum hth_err hth_chain_read_anchor(struct hth_chain *chain, struct hth_reader *r, uint64_t samples,
-                                   uint32_t *out)
-{
-    return read_link(chain, r, true, samples, out);
 }
 
 /* ---- which chain remains --------------------------------------------------------------------- */
@@ -802,13 +681,13 @@ static bool is_better(const struct hth_chain *chain, uint32_t a, uint32_t b, boo
 {
     if (a == b)
         return false;
-    const struct held *x = held_at(chain, a), *y = held_at(chain, b);
+    const struct hth_held *x = hth_chain_held(chain, a), *y = hth_chain_held(chain, b);
     uint32_t base_a = hth_chain_base(chain, a), base_b = hth_chain_base(chain, b);
     if (follows(chain, a, base_b))
         return x->link.step > y->link.step && (claimed || hth_proof_backs(chain, a, base_b));
-    if (follows(chain, b, base_a) || (!chain->opts.eventual && x->first == y->first))
-        return false;
     uint32_t common = find_common(chain, base_a, base_b);
+    if (follows(chain, b, base_a) || (!chain->opts.eventual && common != HTH_LINK_NONE))
+        return false;
     uint64_t begin = common == HTH_LINK_NONE ? 0 : hth_chain_samples(chain, common);
     uint64_t own, other = hth_chain_samples(chain, base_a) - begin;
     hth_proof_samples(chain, b, common, &own);
@@ -817,8 +696,8 @@ static bool is_better(const struct hth_chain *chain, uint32_t a, uint32_t b, boo
     bool all = claimed || hth_proof_samples(chain, a, common, &other);
     if (other != own || !all)
         return other > own;
-    return memcmp(hth_chain_head(chain, base_a), hth_chain_head(chain, base_b),
-                  sizeof(x->head)) < 0;
+    return memcmp(hth_chain_head(chain, base_a), hth_chain_head(chain, base_b), sizeof(x->head)) <
+           0;
 }
 
 bool hth_chain_better(const struct hth_chain *chain, uint32_t a, uint32_t b)

@@ -13,14 +13,13 @@
  *     +--------+       +--------+       +--------+
  *
  * The rolls say who may vote. The *voters* of a link are those in its roll, with values in every
- * part of the mean, that do not leave. A voter has *weight* 1 if the rolls of the last `window`
- * links have it at least half as often as any other voter, else 0: so a visitor of a few steps may
- * die without a word. All weights are alike, so that they do not change with each step that
- * somebody misses: two halves that hold links next to each other judge alike. Voters are in order
- * of weight, then of a hash; those who can't be dialled come last, as the first voters call
- * ballots. A *quorum* is more than half of all weights; or just half, with the first voter in it.
- * So of two even halves exactly one is a quorum, and of two quorums of the same voters at least one
- * member is in both.
+ * part of the mean, that do not leave, and that the rolls of the last `window` links have at least
+ * half as often as any other of these: so a visitor of a few steps may die without a word. All
+ * votes are alike, so that they do not change with each step that somebody misses: two halves that
+ * hold links next to each other judge alike. Voters are in order of a hash; those who can't be
+ * dialled come last, as the first voters call ballots. A *quorum* is more than half of them; or
+ * just half, with the first voter in it. So of two even halves exactly one is a quorum, and of two
+ * quorums of the same voters at least one member is in both.
  *
  * Which link follows another is a *choice* among candidates (choice.h). All candidates of one step
  * have the same *base*, the link before them, and the base's voters decide. A link may stand on
@@ -56,6 +55,9 @@
 
 #define HTH_LINK_NONE   UINT32_MAX
 #define HTH_MEMBER_NONE UINT16_MAX
+/* Entries of a roll; and members that a chain can have. */
+#define HTH_ROLL_MEMBERS_MAX 256
+#define HTH_MEMBERS_MAX      4096
 
 enum hth_link_kind {
     HTH_LINK_STEP,    /* its roll holds a quorum */
@@ -87,41 +89,45 @@ struct hth_chain_link {
     enum hth_link_kind kind;
     struct hth_hash mean;        /* digest of the mean's blocks; of the parameters for a genesis */
     const struct hth_roll *roll; /* no two alike; in the store ascending by member */
-    uint32_t count;              /* of the roll, at least 1 */
+    uint32_t count;              /* of the roll, 1..HTH_ROLL_MEMBERS_MAX */
 };
 
 /* A link's voters follow from it and from those before it. */
-struct hth_voter {
-    uint16_t member;
-    uint16_t weight; /* 0 or 1 */
-};
-
 struct hth_voters {
-    /* Clients last; larger weights first; then by hash(epoch's head, id, life). Not empty. */
-    const struct hth_voter *order;
-    uint32_t count;
+    uint16_t *member; /* clients last, then by hash(epoch's head, id, life) */
+    uint32_t count;   /* at least 1 */
     uint32_t callers; /* the first so many take turns in calling */
-    uint32_t weight;  /* sum */
 };
 
 struct hth_chain_opts {
     const struct hth_crypto *crypto; /* borrowed */
     struct hth_hash run;             /* no link of another run has the same head */
-    uint32_t window;                 /* links whose rolls say who has weight, at least 1 */
+    uint32_t window;                 /* links whose rolls say who votes, at least 1 */
     bool eventual;                   /* forks are allowed (averaging.majority) */
-    uint32_t links_max;   /* that are kept */
-    uint32_t members_max; /* at most HTH_MEMBER_NONE */
-    uint32_t rolls_max;   /* entries of all kept rolls together: older links make room */
-};
-
-/* Signatures of a link (proof.h). */
-struct hth_link_sigs {
-    struct hth_link_sig *sig;
-    uint32_t count;
+    uint32_t links_max;              /* that are kept */
+    uint32_t members_max;            /* at most HTH_MEMBERS_MAX */
 };
 
 struct hth_chain;
 struct hth_fold;
+
+/* A link that is kept, and what follows from it and those before it. */
+struct hth_held {
+    struct hth_hash head;
+    struct hth_hash before; /* head of the link before it, which may be gone; zero of a genesis */
+    struct hth_chain_link link;
+    struct hth_roll *roll; /* the link's, and its voters' numbers in one piece of memory */
+    struct hth_voters voters;
+    uint32_t known;           /* links before it, at most the window; all behind a genesis */
+    struct hth_hash epoch;    /* the draws of voters come from */
+    uint64_t samples_before;  /* in the means of all links before it, from the genesis on, */
+    uint64_t samples;         /* and with its own */
+    bool trusted;             /* hth_chain_trust */
+    struct hth_hash fold;     /* that it names (fold.h); zero: none */
+    struct hth_fold *table;   /* the fold; NULL: not known here */
+    struct hth_link_sig *sig; /* signatures (proof.h) */
+    uint32_t sigs;
+};
 
 /* Zeros, for the head of no link. */
 static inline bool hth_head_is_none(const struct hth_hash *head)
@@ -150,7 +156,6 @@ typedef bool hth_member_test(const void *ctx, uint16_t member);
 void hth_chain_sweep(struct hth_chain *chain, hth_member_test *keeps, const void *ctx);
 /* Numbers in use are below this one. */
 uint32_t hth_chain_members(const struct hth_chain *chain);
-uint32_t hth_chain_members_max(const struct hth_chain *chain);
 const struct hth_peer_id *hth_chain_id(const struct hth_chain *chain, uint16_t member);
 uint64_t hth_chain_life(const struct hth_chain *chain, uint16_t member);
 
@@ -169,24 +174,18 @@ enum hth_err hth_chain_add(struct hth_chain *chain, const struct hth_chain_link 
  *     count u32, of each member: id (32), life u64, marks u16, batch u32, samples u32; ascending by
  *     id and life; length of the extension u16 (0 or 32), the hash of a fold (fold.h) */
 void hth_chain_write(const struct hth_chain *chain, uint32_t link, struct hth_writer *w);
-/* Reads one link and takes it up: only if it is good do its members get numbers. Errors: those of
- * hth_chain_add; E_TRUNCATED; E_MALFORMED (order, kind, a fold that is not due); E_BAD_FOLD (it is
+/* Reads one link and takes it up: only if it is good do its members get numbers. `anchor`: the
+ * link before it need not be known, and those are the samples of all before; else NULL. Errors:
+ * those of hth_chain_add; E_TRUNCATED; E_MALFORMED (order, kind, a fold that is not due); E_BAD_FOLD (it is
  * not that of the links before); E_VERSION (another extension). */
-enum hth_err hth_chain_read(struct hth_chain *chain, struct hth_reader *r, uint32_t *out) HTH_MUST;
-/* The same for a link whose predecessor need not be known; `samples` are those of all before it. */
-enum hth_err hth_chain_read_anchor(struct hth_chain *chain, struct hth_reader *r, uint64_t samples,
-                                   uint32_t *out) HTH_MUST;
+enum hth_err hth_chain_read(struct hth_chain *chain, struct hth_reader *r, const uint64_t *anchor,
+                            uint32_t *out) HTH_MUST;
 /* This process vouches for a link, and for those before it: they need no proof. */
 void hth_chain_trust(struct hth_chain *chain, uint32_t link);
-bool hth_chain_trusts(const struct hth_chain *chain, uint32_t link);
-/* Whether the weights of its voters are known: not right after an anchor. */
+/* Whether its voters are known: not right after an anchor. */
 bool hth_chain_judges(const struct hth_chain *chain, uint32_t link);
-/* For proof.c. They go with the link. */
-struct hth_link_sigs *hth_chain_sigs(const struct hth_chain *chain, uint32_t link);
-/* The hash of the fold that a link names, zero: none; and for fold.c the fold, which goes with the
- * link, or NULL. */
-const struct hth_hash *hth_chain_fold(const struct hth_chain *chain, uint32_t link);
-struct hth_fold **hth_chain_table(const struct hth_chain *chain, uint32_t link);
+/* Signatures and the fold are proof.c's and fold.c's to write; they go with the link. */
+struct hth_held *hth_chain_held(const struct hth_chain *chain, uint32_t link);
 const struct hth_chain_opts *hth_chain_opts(const struct hth_chain *chain);
 /* Takes back the links that were added when there were `count`: nobody refers to them yet. */
 void hth_chain_drop(struct hth_chain *chain, uint32_t count);
@@ -198,12 +197,10 @@ uint32_t hth_chain_find(const struct hth_chain *chain, const struct hth_hash *he
 
 /* Links that ever were in the store: their numbers are below, later ones larger. */
 uint32_t hth_chain_count(const struct hth_chain *chain);
-/* How many links can be added before this one is not kept, where rolls have room. */
+/* How many links can be added before this one is not kept. */
 uint32_t hth_chain_room(const struct hth_chain *chain, uint32_t link);
 /* Whether it is kept. `prev` of a kept link is HTH_LINK_NONE once that one is not. */
 bool hth_chain_has(const struct hth_chain *chain, uint32_t link);
-/* Whether the run allows forks. */
-bool hth_chain_forks(const struct hth_chain *chain);
 const struct hth_chain_link *hth_chain_at(const struct hth_chain *chain, uint32_t link);
 const struct hth_hash *hth_chain_head(const struct hth_chain *chain, uint32_t link);
 struct hth_voters hth_chain_voters(const struct hth_chain *chain, uint32_t link);
@@ -212,8 +209,6 @@ uint32_t hth_chain_base(const struct hth_chain *chain, uint32_t link);
 bool hth_chain_votes(const struct hth_chain *chain, uint32_t link, uint16_t member);
 /* Samples in the means of this link and of all before it, from the genesis on. */
 uint64_t hth_chain_samples(const struct hth_chain *chain, uint32_t link);
-/* The same without this link's. */
-uint64_t hth_chain_samples_before(const struct hth_chain *chain, uint32_t link);
 /* The entry of a member in a link's roll, or NULL. */
 const struct hth_roll *hth_chain_entry(const struct hth_chain *chain, uint32_t link,
                                        uint16_t member);
@@ -223,7 +218,10 @@ bool hth_chain_used(const struct hth_chain *chain, uint32_t link, uint16_t membe
 /* Whether those voters of a link that pass a test are a quorum. */
 bool hth_chain_quorum(const struct hth_chain *chain, uint32_t link, hth_member_test *has,
                       const void *ctx);
+/* Whether the roll of a link holds a quorum of those who choose it. */
+bool hth_chain_enough(const struct hth_chain *chain, const struct hth_chain_link *link);
 /* A set of members: bits by number, members_max of them. */
+#define HTH_MEMBERS_WORDS (HTH_MEMBERS_MAX / 64)
 static inline bool hth_members_has(const void *set, uint16_t member)
 {
     return ((const uint64_t *)set)[member / 64] >> (member % 64) & 1;

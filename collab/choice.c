@@ -49,7 +49,7 @@ struct hth_ballot hth_choice_now(const struct hth_choice *c)
 uint16_t hth_choice_caller(const struct hth_chain *chain, const struct hth_ballot *ballot)
 {
     struct hth_voters voters = hth_chain_voters(chain, ballot->base);
-    return voters.count == 0 ? HTH_MEMBER_NONE : voters.order[ballot->n % voters.callers].member;
+    return voters.count == 0 ? HTH_MEMBER_NONE : voters.member[ballot->n % voters.callers];
 }
 
 /* Ballots grow by one with each caller that fails: nobody who counts is so far ahead. */
@@ -70,15 +70,9 @@ static bool may_call(const struct hth_choice *c)
 {
     struct hth_voters voters = hth_chain_voters(c->chain, hth_chain_base(c->chain, c->tip));
     for (uint32_t i = 0; i < voters.callers; i++)
-        if (voters.order[i].member == c->me)
+        if (voters.member[i] == c->me)
             return true;
     return false;
-}
-
-bool hth_choice_votes(const struct hth_choice *c)
-{
-    return c->tip != HTH_LINK_NONE &&
-           hth_chain_votes(c->chain, hth_chain_base(c->chain, c->tip), c->me);
 }
 
 /* ---- who is READY ---------------------------------------------------------------------------- */
@@ -248,7 +242,8 @@ uint16_t hth_choice_ready(struct hth_choice *c, struct hth_ready *out)
 {
     HTH_ASSERT(c->phase == HTH_CHOICE_READY);
     bool is_first = hth_chain_at(c->chain, c->tip)->kind == HTH_LINK_GENESIS;
-    if (c->leave == HTH_CHOICE_LEAVES && !is_first && !hth_choice_votes(c))
+    if (c->leave == HTH_CHOICE_LEAVES && !is_first &&
+        !hth_chain_votes(c->chain, hth_chain_base(c->chain, c->tip), c->me))
         c->leave = HTH_CHOICE_LEFT;
     c->phase = HTH_CHOICE_WAIT;
     *out = (struct hth_ready){.ballot = hth_choice_now(c),
@@ -360,7 +355,8 @@ static bool hears_quorum(const struct hth_choice *c, const uint64_t *hears)
 
 bool hth_choice_may_call(const struct hth_choice *c, const uint64_t *hears)
 {
-    return c->tip != HTH_LINK_NONE && (hth_chain_forks(c->chain) || hears_quorum(c, hears));
+    return c->tip != HTH_LINK_NONE &&
+           (hth_chain_opts(c->chain)->eventual || hears_quorum(c, hears));
 }
 
 /* ---- moves ----------------------------------------------------------------------------------- */
@@ -431,7 +427,7 @@ static bool seats_are_quorum(const struct hth_choice *c)
 
 uint32_t hth_choice_pick(const struct hth_choice *c, enum hth_choice_time time)
 {
-    bool forks = time >= HTH_CHOICE_ALONE && hth_chain_forks(c->chain);
+    bool forks = time >= HTH_CHOICE_ALONE && hth_chain_opts(c->chain)->eventual;
     bool open = c->ballot.base != HTH_LINK_NONE && (forks || seats_are_quorum(c));
     return open ? best_head(c) : HTH_LINK_NONE;
 }
@@ -462,7 +458,7 @@ static bool awaits_any(const struct hth_choice *c, const uint64_t *hears)
     struct hth_voters voters = hth_chain_voters(c->chain, c->ballot.base);
     const struct hth_chain_link *tip = hth_chain_at(c->chain, c->tip);
     for (uint32_t i = 0; i < voters.count; i++)
-        if (awaits(c, hears, voters.order[i].member))
+        if (awaits(c, hears, voters.member[i]))
             return true;
     for (uint32_t i = 0; i < tip->count; i++)
         if (tip->roll[i].marks & HTH_ROLL_IN && awaits(c, hears, tip->roll[i].member))
@@ -476,7 +472,7 @@ unsigned hth_choice_open(const struct hth_choice *c, const uint64_t *hears,
     if (c->phase != HTH_CHOICE_WAIT)
         return 0;
     unsigned open = 0;
-    bool forks = hth_chain_forks(c->chain);
+    bool forks = hth_chain_opts(c->chain)->eventual;
     struct hth_ballot now = hth_choice_now(c);
     uint16_t caller = caller_now(c);
     bool lost = caller != c->me && (caller == HTH_MEMBER_NONE || !hth_members_has(hears, caller));
@@ -497,8 +493,9 @@ unsigned hth_choice_open(const struct hth_choice *c, const uint64_t *hears,
 }
 
 void hth_choice_make(struct hth_choice *c, enum hth_choice_move move, const uint64_t *hears,
-                     uint32_t at_least, struct hth_choice_go *go)
+                     struct hth_choice_go *go)
 {
+    struct hth_ballot now = hth_choice_now(c);
     switch (move) {
     case HTH_CHOICE_PASS:
         c->promised = next_ballot(c, hears);
@@ -510,7 +507,8 @@ void hth_choice_make(struct hth_choice *c, enum hth_choice_move move, const uint
         c->refused = HTH_LINK_NONE;
         break;
     case HTH_CHOICE_CALL:
-        c->promised = HTH_MAX(c->promised, at_least);
+        if (is_same(&now, &c->ballot))
+            c->promised = HTH_MAX(c->promised, c->ballot.n);
         do
             c->promised++;
         while (caller_now(c) != c->me);
@@ -541,15 +539,6 @@ uint32_t hth_choice_list(const struct hth_choice *c, uint32_t head, struct hth_r
     return n;
 }
 
-static bool is_in(const void *ctx, uint16_t member)
-{
-    const struct hth_chain_link *link = ctx;
-    for (uint32_t i = 0; i < link->count; i++)
-        if (link->roll[i].member == member)
-            return link->roll[i].marks & HTH_ROLL_IN;
-    return false;
-}
-
 bool hth_choice_link(const struct hth_chain *chain, const struct hth_choice_go *go,
                      struct hth_roll *roll, uint32_t count, struct hth_chain_link *link)
 {
@@ -568,7 +557,7 @@ bool hth_choice_link(const struct hth_chain *chain, const struct hth_choice_go *
                                     .ballot = go->n,
                                     .roll = roll,
                                     .count = kept};
-    bool enough = hth_chain_quorum(chain, hth_chain_base(chain, go->head), is_in, link);
+    bool enough = hth_chain_enough(chain, link);
     link->kind = enough ? HTH_LINK_STEP : HTH_LINK_FORK;
     return enough || (go->fork && in > 0);
 }

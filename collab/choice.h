@@ -124,7 +124,6 @@ struct hth_ballot hth_choice_now(const struct hth_choice *c);
 struct hth_ballot hth_choice_of(const struct hth_chain *chain, uint32_t link, uint32_t n);
 /* The member that calls a ballot; HTH_MEMBER_NONE where nobody votes. */
 uint16_t hth_choice_caller(const struct hth_chain *chain, const struct hth_ballot *ballot);
-bool hth_choice_votes(const struct hth_choice *c);
 
 /* ---- what a member does ------------------------------------------------------------------- */
 
@@ -227,10 +226,9 @@ struct hth_choice_go {
     bool fork;
 };
 /* Makes a move that is open. PASS, OVER, YIELD and CALL lead to phase READY; CALL to a ballot after
- * `at_least`, the latest that it heard of. GO and FORK fill `go`, and this member has entered the
- * round. */
+ * that of its table. GO and FORK fill `go`, and this member has entered the round. */
 void hth_choice_make(struct hth_choice *c, enum hth_choice_move move, const uint64_t *hears,
-                     uint32_t at_least, struct hth_choice_go *go);
+                     struct hth_choice_go *go);
 /* The head that this caller goes on with, for which it sends MOVE to those in its table that hold
  * another; HTH_LINK_NONE while its table holds no quorum and it is too early to fork. */
 uint32_t hth_choice_pick(const struct hth_choice *c, enum hth_choice_time time);

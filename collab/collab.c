@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* collab.c: a collaboration's life, other heads, and what is asked of the trainer. */
 #include "collab/collab_int.h"
-#include "collab/row_msg.h"
 #include "core/blob.h"
 #include "core/mem.h"
 
@@ -11,8 +10,7 @@
 #define POLL_US      (200 * HTH_US_PER_MS)
 #define TOLD_US      (10 * HTH_US_PER_S) /* between two lines about what it waits for */
 #define LINKS_MAX    1280
-#define MEMBERS_MAX  4096
-#define WINDOW_LINKS 16 /* whose rolls say who has weight */
+#define WINDOW_LINKS 16 /* whose rolls say who votes */
 #define UNSPOKEN_US  (60 * HTH_US_PER_S) /* a liar's head ends nobody who takes steps */
 
 /* ---- the trainer -------------------------------------------------------------------------- */
@@ -438,7 +436,7 @@ static bool may_begin(const struct hth_collab *c)
     if (c->opts.bootstrap)
         return is_looking(c) && !c->wants_own;
     return is_looking(c) && now - c->start_us >= c->opts.look_us && now >= c->yields_us &&
-           hth_heads_others(c->heads) == 0 && !hth_arrive_is_going(c->arrive) &&
+           hth_heads_others(c->heads, false) == 0 && !hth_arrive_is_going(c->arrive) &&
            (c->opts.eventual || (c->opts.step == 0 && knows_nobody(c)));
 }
 
@@ -479,7 +477,7 @@ static void look_at_protocol(struct hth_collab *c)
  * part, one peer that claims to be of another version keeps none of them from beginning. */
 static void begin_alone(struct hth_collab *c)
 {
-    bool beside = c->unread && c->opts.step == 0 && hth_heads_lookers(c->heads) == 0;
+    bool beside = c->unread && c->opts.step == 0 && hth_heads_others(c->heads, true) == 0;
     if (beside && !c->opts.strangers) {
         fail(c);
     } else if (c->ops.may_begin == NULL || c->ops.may_begin(c->arg)) {
@@ -735,8 +733,7 @@ enum hth_err hth_collab_new(struct hth_env *env, struct hth_rpc *rpc,
                                          .window = WINDOW_LINKS,
                                          .eventual = opts->eventual,
                                          .links_max = LINKS_MAX,
-                                         .members_max = MEMBERS_MAX,
-                                         .rolls_max = LINKS_MAX * HTH_ROLL_LINE_MAX};
+                                         .members_max = HTH_MEMBERS_MAX};
     c->chain = hth_chain_new(&chain);
     c->means = hth_means_new(env, rpc, opts->budget);
     c->timer = hth_timer_new(env, on_timer, c);
@@ -806,7 +803,7 @@ static enum hth_collab_phase phase_of(const struct hth_collab *c)
         return HTH_COLLAB_AVERAGES;
     if (c->held != HTH_LINK_NONE)
         return HTH_COLLAB_GATHERS;
-    bool looks = knows_nobody(c) && hth_heads_others(c->heads) == 0;
+    bool looks = knows_nobody(c) && hth_heads_others(c->heads, false) == 0;
     return looks ? HTH_COLLAB_LOOKS : HTH_COLLAB_FETCHES;
 }
 

@@ -7,14 +7,10 @@
  * life, with the same vote and the same head. Without it the next process is another member, which
  * has no vote (choice.h). So a file is believed at most once, and a crash makes a new life.
  *
- *     magic "HTHVOTE\0", u32 version, run 32, u64 life, u64 step, head 32, u32 promised,
- *     accepted 32 (zero: none), u32 accepted_n, u32 batch,
- *     u64 samples before the first link, u8 anchored, u16 count, links (chain.h): from the tip's
- *         anchor to the tip, then the accepted one if it is another candidate,
+ *     magic "HTHVOTE\0", u32 version, run 32, u64 life, u64 step, u32 promised, u8 accepted
+ *     (0: none, 1: the tip, 2: another candidate), u32 accepted_n, u32 batch,
+ *     links from the tip's anchor to the tip (proof.h); that candidate (chain.h),
  *     u16 count, of each member of the tip's roll: id 32, address (roll_msg.h),
- *     u16 count, of each signature that proves these links to others (proof.h): u16 links before
- *         the tip, signature; may be left out,
- *     the fold (fold.h) that the last of these links names that names one; may be left out,
  *     hash of all that 32
  *
  * The reader trusts little in it: the hash finds damage, the run's hash a file of another run, and
@@ -29,30 +25,21 @@
 #include "collab/roll_msg.h"
 #include "core/blob.h"
 
-/* Above what 75 links of full lines need. */
+/* Above what links of full lines need. */
 #define HTH_COLLAB_FILE_BYTES_MAX (512u << 10)
 
 struct hth_collab_file {
     struct hth_hash run; /* of the chain */
     uint64_t life;
     uint64_t step; /* of the head */
-    struct hth_hash head;
     uint32_t promised;
-    struct hth_hash accepted; /* zero: none */
+    uint8_t accepted; /* as in the bytes */
     uint32_t accepted_n;
     uint32_t batch;
-    struct hth_roll_peer peer[HTH_ROLL_LINE_MAX]; /* their ids and addresses */
+    const uint8_t *rest; /* the links and what follows, in the bytes that were read */
+    size_t rest_len;
+    struct hth_roll_peer peer[HTH_ROLL_LINE_MAX]; /* out of the rest: ids and addresses */
     uint32_t peers;
-    /* Links, in the bytes that were read. */
-    uint64_t samples;
-    bool anchored;
-    uint32_t links;
-    const uint8_t *link_bytes;
-    size_t link_len;
-    const uint8_t *sig_bytes;
-    size_t sig_len;
-    const uint8_t *fold_bytes;
-    size_t fold_len;
 };
 
 /* Writes run, life and peers of `file`, and the vote with its links from the chain; other fields
@@ -61,14 +48,14 @@ enum hth_err hth_collab_file_write(const struct hth_crypto *crypto,
                                    const struct hth_collab_file *file,
                                    const struct hth_chain *chain, const struct hth_vote *vote,
                                    struct hth_blob **out) HTH_MUST;
-/* `out` refers to the bytes. Errors: E_TRUNCATED, E_BAD_MAGIC, E_VERSION, E_CORRUPT (another hash),
- * E_TOO_LARGE (peers). */
+/* `out` refers to the bytes. Errors: E_TRUNCATED, E_BAD_MAGIC, E_VERSION, E_CORRUPT (another
+ * hash), E_MALFORMED (accepted). */
 enum hth_err hth_collab_file_read(const struct hth_crypto *crypto, const uint8_t *bytes, size_t len,
                                   struct hth_collab_file *out) HTH_MUST;
-/* Takes the links up into a chain of the same run. Errors: those of hth_chain_read and
- * hth_fold_take; E_NOT_FOUND (the head or the accepted one is not among them), E_MALFORMED (they
- * are not candidates of one choice, the step is another, or bytes are left over). */
-enum hth_err hth_collab_file_vote(const struct hth_collab_file *file, struct hth_chain *chain,
+/* Takes the links up into a chain of the same run, and reads the peers. Errors: those of
+ * hth_links_get; E_MALFORMED (no links, no candidates of one choice, another step, or bytes are
+ * left over), E_TOO_LARGE (peers). */
+enum hth_err hth_collab_file_vote(struct hth_collab_file *file, struct hth_chain *chain,
                                   struct hth_vote *out) HTH_MUST;
 
 #endif

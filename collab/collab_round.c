@@ -23,7 +23,6 @@
  */
 #include "collab/collab_int.h"
 #include "collab/line.h"
-#include "collab/row_msg.h"
 #include "core/blob.h"
 #include "core/mem.h"
 

@@ -19,18 +19,10 @@ static int by_id(const void *a, const void *b)
     return hth_peer_id_cmp(&x->id, &y->id);
 }
 
-static int by_samples(const void *a, const void *b)
-{
-    const struct hth_fold_peer *x = a, *y = b;
-    if (x->samples != y->samples)
-        return x->samples > y->samples ? -1 : 1;
-    return by_id(a, b);
-}
-
 /* Makes one of the entries of each peer, and bounds their number. */
 static void sum_up(struct hth_fold *fold)
 {
-    uint32_t peers = 0;
+    uint32_t peers = 0, least;
     qsort(fold->peer, fold->count, sizeof(fold->peer[0]), by_id);
     for (uint32_t i = 0; i < fold->count; i++) {
         struct hth_fold_peer *last = &fold->peer[peers - 1], *peer = &fold->peer[i];
@@ -41,13 +33,14 @@ static void sum_up(struct hth_fold *fold)
             fold->peer[peers++] = *peer;
         }
     }
-    fold->count = HTH_MIN(peers, HTH_FOLD_PEERS_MAX);
-    if (peers == fold->count)
-        return;
-    qsort(fold->peer, peers, sizeof(fold->peer[0]), by_samples);
-    for (uint32_t i = fold->count; i < peers; i++)
-        fold->rest += fold->peer[i].samples;
-    qsort(fold->peer, fold->count, sizeof(fold->peer[0]), by_id);
+    for (fold->count = peers; fold->count > HTH_ROLL_MEMBERS_MAX; fold->count--) {
+        least = 0;
+        for (uint32_t i = 1; i < fold->count; i++)
+            least = fold->peer[i].samples <= fold->peer[least].samples ? i : least;
+        fold->rest += fold->peer[least].samples;
+        memmove(&fold->peer[least], &fold->peer[least + 1],
+                (fold->count - 1 - least) * sizeof(fold->peer[0]));
+    }
 }
 
 static void add_roll(const struct hth_chain *chain, const struct hth_chain_link *link,
@@ -61,52 +54,37 @@ static void add_roll(const struct hth_chain *chain, const struct hth_chain_link 
         if (!(entry->marks & HTH_ROLL_IN))
             continue;
         if (in > 1 && link->kind != HTH_LINK_GENESIS)
-            fold->peer[fold->count++] = (struct hth_fold_peer){
-                *hth_chain_id(chain, entry->member), entry->samples, 1};
+            fold->peer[fold->count++] =
+                (struct hth_fold_peer){*hth_chain_id(chain, entry->member), entry->samples, 1};
         else
             fold->rest += entry->samples;
     }
 }
 
-/* The link from which totals can be summed up, and the entries of all rolls since then; false:
- * there is none. */
-static bool find_begin(const struct hth_chain *chain, uint32_t link, uint32_t *begin,
-                       size_t *entries)
-{
-    *entries = 0;
-    for (;; link = hth_chain_at(chain, link)->prev) {
-        const struct hth_chain_link *at = hth_chain_at(chain, link);
-        bool names = !hth_head_is_none(hth_chain_fold(chain, link));
-        *entries += at->count;
-        *begin = link;
-        if (*hth_chain_table(chain, link) != NULL || at->kind == HTH_LINK_GENESIS ||
-            (!names && at->step % HTH_FOLD_STEPS == 0))
-            return true;
-        if (names || at->prev == HTH_LINK_NONE)
-            return false;
-    }
-}
-
 struct hth_fold *hth_fold_upto(const struct hth_chain *chain, uint32_t link)
 {
-    uint32_t begin;
-    size_t entries;
-    if (!find_begin(chain, link, &begin, &entries))
-        return NULL;
-    const struct hth_fold *before = *hth_chain_table(chain, begin);
+    /* From the last link whose table is known, or that names none where it should. */
+    const struct hth_held *begin = hth_chain_held(chain, link);
+    size_t entries = begin->link.count;
+    while (begin->table == NULL && begin->link.kind != HTH_LINK_GENESIS &&
+           (begin->link.step % HTH_FOLD_STEPS != 0 || !hth_head_is_none(&begin->fold))) {
+        if (!hth_head_is_none(&begin->fold) || begin->link.prev == HTH_LINK_NONE)
+            return NULL;
+        begin = hth_chain_held(chain, begin->link.prev);
+        entries += begin->link.count;
+    }
+    const struct hth_fold *before = begin->table;
     struct hth_fold *fold = fold_new(entries + (before != NULL ? before->count : 0));
+    fold->rest = begin->samples_before;
     if (before != NULL) {
         fold->rest = before->rest;
         fold->count = before->count;
         memcpy(fold->peer, before->peer, before->count * sizeof(before->peer[0]));
-    } else {
-        fold->rest = hth_chain_samples_before(chain, begin);
     }
-    for (;; link = hth_chain_at(chain, link)->prev) {
-        add_roll(chain, hth_chain_at(chain, link), fold);
-        if (link == begin)
-            break;
-    }
+    const struct hth_held *at = hth_chain_held(chain, link);
+    for (; at != begin; at = hth_chain_held(chain, at->link.prev))
+        add_roll(chain, &at->link, fold);
+    add_roll(chain, &begin->link, fold);
     sum_up(fold);
     return fold;
 }
@@ -156,26 +134,25 @@ static enum hth_err read_peers(struct hth_wire *io, struct hth_fold *fold, uint6
 
 enum hth_err hth_fold_take(struct hth_chain *chain, uint32_t link, const uint8_t *bytes, size_t len)
 {
-    const struct hth_hash *named = hth_chain_fold(chain, link);
+    struct hth_held *held = hth_chain_held(chain, link);
     struct hth_wire io = hth_wire_of(bytes, len);
     struct hth_hash hash;
     uint64_t rest = hth_read_u64(&io.r), samples;
     uint32_t count = 0;
-    if (hth_head_is_none(named))
+    if (hth_head_is_none(&held->fold))
         return HTH_E_NOT_FOUND;
-    hth_wire_count(&io, &count, HTH_FOLD_PEERS_MAX);
+    hth_wire_count(&io, &count, HTH_ROLL_MEMBERS_MAX);
     HTH_TRY(io.err);
     struct hth_fold *fold = fold_new(count);
     fold->rest = rest;
     fold->count = count;
     enum hth_err err = read_peers(&io, fold, &samples);
     hth_chain_opts(chain)->crypto->hash(bytes, len, &hash);
-    if (err == HTH_OK && (memcmp(&hash, named, sizeof(hash)) != 0 ||
-                          samples != hth_chain_samples_before(chain, link)))
+    if (err == HTH_OK &&
+        (memcmp(&hash, &held->fold, sizeof(hash)) != 0 || samples != held->samples_before))
         err = HTH_E_BAD_FOLD;
-    struct hth_fold **table = hth_chain_table(chain, link);
-    if (err == HTH_OK && *table == NULL)
-        *table = fold;
+    if (err == HTH_OK && held->table == NULL)
+        held->table = fold;
     else
         hth_free(fold);
     return err;

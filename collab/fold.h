@@ -12,9 +12,9 @@
  *
  * A link counts for those with values in every part of its mean, if there are two: nobody else saw
  * a step that a member took alone. The *rest* of a fold counts for nobody: those steps, a genesis
- * (samples of a checkpoint), and peers beyond HTH_FOLD_PEERS_MAX, of which those with the most
+ * (samples of a checkpoint), and peers beyond HTH_ROLL_MEMBERS_MAX, of which those with the most
  * samples are kept, then those with smaller ids. So the totals of a fold and its rest add up to
- * hth_chain_samples_before of the link that names it.
+ * samples_before of the link that names it.
  *
  * A member that has a fold and the links since derives the next: nobody has to be believed. A
  * reader that begins at an anchor has a link that names a fold among its links, as a chain's epochs
@@ -33,11 +33,10 @@
 
 #include "collab/chain.h"
 
-/* Also the links of an epoch, for which voters of equal weight keep their order: a reader's anchor
- * lies before its epoch (hth_chain_anchor), so a fold is never far. */
+/* Also the links of an epoch, for which voters keep their order: a reader's anchor lies before its
+ * epoch (hth_chain_anchor), so a fold is never far. */
 #define HTH_FOLD_STEPS     64
-#define HTH_FOLD_PEERS_MAX 320 /* they fit behind the links of an answer */
-#define HTH_FOLD_BYTES_MAX (8 + 4 + HTH_FOLD_PEERS_MAX * (32 + 8 + 4))
+#define HTH_FOLD_BYTES_MAX (8 + 4 + HTH_ROLL_MEMBERS_MAX * (32 + 8 + 4))
 
 struct hth_fold_peer {
     struct hth_peer_id id;

@@ -153,20 +153,13 @@ void hth_heads_say(struct hth_heads *heads, const struct hth_head_note *note)
         HTH_LOG(heads->env, HTH_WARN, HTH_SUB_AVG, "a head can't be said: %s", hth_err_text(err));
 }
 
-uint32_t hth_heads_others(const struct hth_heads *heads)
+uint32_t hth_heads_others(const struct hth_heads *heads, bool looks)
 {
     int64_t now = hth_now_us(heads->env);
     uint32_t n = 0;
     for (const struct record *r = heads->first; r != NULL; r = r->next)
-        n += !r->doubted && now >= r->doubted_until_us && !hth_head_is_none(&r->note.head);
-    return n;
-}
-
-uint32_t hth_heads_lookers(const struct hth_heads *heads)
-{
-    uint32_t n = 0;
-    for (const struct record *r = heads->first; r != NULL; r = r->next)
-        n += hth_head_is_none(&r->note.head);
+        n += looks == hth_head_is_none(&r->note.head) &&
+             (looks || (!r->doubted && now >= r->doubted_until_us));
     return n;
 }
 

@@ -55,10 +55,8 @@ enum hth_err hth_heads_new(struct hth_env *env, struct hth_dht *dht, const char 
 void hth_heads_free(struct hth_heads *heads);
 /* Says it from now on, the latest of what was said within a few seconds; NULL: nothing more. */
 void hth_heads_say(struct hth_heads *heads, const struct hth_head_note *note);
-/* Others whose records live, and who hold a head. */
-uint32_t hth_heads_others(const struct hth_heads *heads);
-/* Others whose records live, and who look for a head as this one does. */
-uint32_t hth_heads_lookers(const struct hth_heads *heads);
+/* Others whose records live, and who hold a head, or (`looks`) look for one as this one does. */
+uint32_t hth_heads_others(const struct hth_heads *heads, bool looks);
 /* One of the others' records after the other, and round again. False: there is none. */
 bool hth_heads_next(struct hth_heads *heads, struct hth_head_note *note, struct hth_peer_id *by);
 /* This one holds no head, whatever it says: it is not counted until its record is renewed, and for

@@ -7,7 +7,6 @@
 #include <string.h>
 
 #define ROUND_US (30 * HTH_US_PER_S)
-#define KBIT     1e3
 
 static int by_id(const void *a, const void *b)
 {
@@ -49,20 +48,14 @@ uint32_t hth_line_of_helper(const struct hth_cells *cells, uint32_t helper)
     return helper % lines_of(cells);
 }
 
-/* ---- bandwidths --------------------------------------------------------------------------- */
-
-static double said(const struct hth_roll_peer *p)
-{
-    return p->up_kbit > 0 ? KBIT * p->up_kbit : HTH_REDUCE_NOT_SAID;
-}
-
 /* ---- a line ------------------------------------------------------------------------------- */
 
 static struct hth_reduce_member member_of(const struct hth_roll_peer *p, double weight, bool rests)
 {
+    double said = p->up_kbit > 0 ? 1e3 * p->up_kbit : HTH_REDUCE_NOT_SAID;
     return (struct hth_reduce_member){.id = p->id,
                                       .addr = p->addr,
-                                      .bandwidth = rests || p->addr.family == 0 ? 0 : said(p),
+                                      .bandwidth = rests || p->addr.family == 0 ? 0 : said,
                                       .weight = weight,
                                       .stranger = rests};
 }

@@ -46,10 +46,9 @@
 #ifndef HTH_COLLAB_PROOF_H
 #define HTH_COLLAB_PROOF_H
 
-#include "collab/chain.h"
+#include "collab/fold.h"
 #include "collab/wire.h"
 
-#define HTH_SIGNED_BYTES (8 + 32 + 32 + 8 + 8 + 1 + 4 + 4)
 /* On the wire: key 32, life u64, made u8, signature 64. */
 #define HTH_SIG_BYTES (HTH_PUBKEY_LEN + 8 + 1 + HTH_SIG_LEN)
 
@@ -63,42 +62,66 @@ struct hth_sig {
 /* A link's signature as it is kept. */
 struct hth_link_sig {
     struct hth_sig sig;
-    uint32_t born; /* hth_chain_born of its member: else it is of one that is forgotten */
     uint16_t member;
     bool good;     /* it was checked */
     uint32_t twin; /* another link that the signer made in the same ballot, or HTH_LINK_NONE */
 };
 
 void hth_wire_sig(struct hth_wire *io, struct hth_sig *sig);
-
-/* The bytes that a member signs. */
-void hth_proof_bytes(const struct hth_chain *chain, uint32_t link, uint16_t member, bool made,
-                     uint8_t out[HTH_SIGNED_BYTES]);
 void hth_proof_sign(const struct hth_chain *chain, uint32_t link, uint16_t member, bool made,
                     const struct hth_secret *secret, struct hth_sig *out);
 /* Whether a member's signature on a link counts: it votes at the link's base, or at that one's. */
 bool hth_proof_counts(const struct hth_chain *chain, uint32_t link, uint16_t member);
-/* Keeps a signature with a link; `check`: checks it now, else when it is needed. *twin is the
- * signature's. Errors: E_NOT_FOUND (it does not count: nothing is kept), E_BAD_SIGNATURE. */
+/* Keeps a signature with a link; `check`: checks it now, else when it is needed. Errors:
+ * E_NOT_FOUND (it does not count: nothing is kept), E_BAD_SIGNATURE, E_PROTOCOL (it has a twin). */
 enum hth_err hth_proof_keep(struct hth_chain *chain, uint32_t link, const struct hth_sig *sig,
-                            bool check, uint32_t *twin) HTH_MUST;
+                            bool check) HTH_MUST;
 /* The signatures of a link that prove it together with those of `set`, the members that signed
  * links on top of it; adds their members. At most `max`; they stay valid until the next
  * hth_proof_keep. `out` NULL: adds all that signed the link. Returns how many are in `out`. */
 uint32_t hth_proof_pick(const struct hth_chain *chain, uint32_t link, uint64_t *set,
                         const struct hth_sig **out, uint32_t max);
-/* Words of such a set. */
-size_t hth_proof_words(const struct hth_chain *chain);
+/* Writes those signatures, each behind the byte `before`, if it is not NULL; returns how many. */
+uint32_t hth_proof_write(const struct hth_chain *chain, uint32_t link, uint64_t *set, uint32_t max,
+                         const uint8_t *before, struct hth_wire *io);
 /* Samples of the links after `from` (HTH_LINK_NONE: of all) up to a tip's base, as far as all links
  * before are proven or made here. Returns whether all are. */
 bool hth_proof_samples(const struct hth_chain *chain, uint32_t tip, uint32_t from, uint64_t *out);
-/* Whether a link is proven. */
-bool hth_proof_proves(const struct hth_chain *chain, uint32_t link);
+/* Whether a link is proven by its signatures and those of `top`, itself or a link on top of it. */
+bool hth_proof_proves(const struct hth_chain *chain, uint32_t link, uint32_t top);
 /* Whether links that follow from `from` are proven up to `link`, and a voter signed that one. */
 bool hth_proof_backs(const struct hth_chain *chain, uint32_t link, uint32_t from);
-/* Whether the link before this one is proven, or there is none: one link at most is made up. */
+/* Whether the link before this one is proven: one link at most is made up. A genesis has none, and
+ * of an anchor that stands alone a voter signed it and so the sum of samples before it. */
 bool hth_proof_stands(const struct hth_chain *chain, uint32_t link);
-/* Whether a link's sum of samples is known from the genesis on, or signed by a voter. */
-bool hth_proof_sums(const struct hth_chain *chain, uint32_t link);
+
+/* ---- links for others, and in a member's file --------------------------------------------- */
+
+/*     u8 anchored (the first link is an anchor), u64 samples before it, u16 count, links (chain.h),
+ *     the oldest first; u16 count, of each signature that proves them: u8 (the link before the
+ *     first: 0; the first: 1; ...), signature; u16 length, the fold (fold.h) that the last of the
+ *     links names that names one, if it is known */
+#define HTH_LINKS_MAX      96
+#define HTH_LINKS_SIGS_MAX 160
+#define HTH_LINKS_MORE_MAX (4 + HTH_LINKS_SIGS_MAX * (1 + HTH_SIG_BYTES) + HTH_FOLD_BYTES_MAX)
+struct hth_links {
+    bool anchored;
+    uint32_t count;                   /* without the one before the first */
+    uint32_t link[1 + HTH_LINKS_MAX]; /* that one, or HTH_LINK_NONE; then these */
+};
+
+/* The links from one to another on top of it, as far as there is room; anchored unless the first is
+ * a genesis. */
+void hth_links_path(const struct hth_chain *chain, uint32_t first, uint32_t last,
+                    struct hth_links *out);
+/* Only links up to that position are written, and HTH_LINKS_MORE_MAX bytes may follow; `links` has
+ * those that were. */
+void hth_links_put(const struct hth_chain *chain, struct hth_links *links, size_t end,
+                   struct hth_wire *io);
+/* Takes up at most `max` links, and what proves them. `out` has those that were taken up before the
+ * error, too, and where none came, its first link is the caller's. Errors: those of hth_chain_read
+ * and hth_fold_take; E_TOO_LARGE (links, signatures). */
+enum hth_err hth_links_get(struct hth_chain *chain, struct hth_wire *io, uint32_t max,
+                           struct hth_links *out) HTH_MUST;
 
 #endif

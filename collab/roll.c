@@ -63,7 +63,7 @@ static enum hth_err check_go(const struct hth_roll_call *roll, const struct hth_
     const struct hth_choice *c = roll->choice;
     if (go->n > c->promised)
         return HTH_E_PROTOCOL;
-    if (go->fork && !hth_chain_forks(roll->chain))
+    if (go->fork && !hth_chain_opts(roll->chain)->eventual)
         return HTH_E_REFUSED;
     uint32_t used = hth_chain_at(roll->chain, c->tip)->protocol;
     if (go->protocol < used || go->protocol > used + 1 ||
@@ -467,7 +467,7 @@ static void send_go(struct hth_roll_call *roll, enum hth_choice_move move)
     for (uint32_t i = c->seats; i-- > 0;)
         if (c->seat[i].samples > 0 && !hth_members_has(roll->here, c->seat[i].member))
             hth_choice_drop(c, c->seat[i].member);
-    hth_choice_make(c, move, roll->hears, 0, &roll->go);
+    hth_choice_make(c, move, roll->hears, &roll->go);
     *go = (struct hth_ready_reply){.kind = HTH_READY_GO,
                                    .head = roll_head(roll, roll->go.head),
                                    .n = roll->go.n,
@@ -683,7 +683,7 @@ static bool move_on(struct hth_roll_call *roll)
             roll_drop_ready(roll);
             if (order[i] == HTH_CHOICE_YIELD)
                 roll->read = HTH_LINK_NONE; /* its link may have come, and is asked for again */
-            hth_choice_make(c, order[i], roll->hears, c->ballot.n, NULL);
+            hth_choice_make(c, order[i], roll->hears, NULL);
         }
         return true;
     }
@@ -866,7 +866,7 @@ enum hth_err hth_roll_new(struct hth_env *env, struct hth_rpc *rpc, struct hth_c
     roll->opts = *opts;
     roll->ops = *ops;
     roll->arg = arg;
-    roll->mates_max = hth_chain_members_max(chain);
+    roll->mates_max = hth_chain_opts(chain)->members_max;
     roll->mate = hth_new_array(struct mate, roll->mates_max);
     roll->hears = hth_new_array(uint64_t, (roll->mates_max + 63) / 64);
     roll->here = hth_new_array(uint64_t, (roll->mates_max + 63) / 64);

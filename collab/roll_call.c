@@ -186,7 +186,7 @@ uint32_t roll_next_protocol(const struct hth_roll_call *roll, const struct hth_r
     for (size_t k = 0; k < HTH_ARRAY_LEN(of); k++) {
         struct hth_voters voters = hth_chain_voters(roll->chain, of[k]);
         for (uint32_t i = 0; i < voters.count; i++)
-            all &= may_speak(roll, voters.order[i].member, used + 1);
+            all &= may_speak(roll, voters.member[i], used + 1);
     }
     return used + all;
 }

@@ -227,15 +227,8 @@ enum hth_err roll_check_sig(struct hth_roll_call *roll, uint16_t from, uint32_t 
 /* Puts a quorum's signatures on its head into a GO; keeps those of a GO that came. */
 void roll_list_sigs(struct hth_roll_call *roll, struct hth_ready_reply *go);
 void roll_take_sigs(struct hth_roll_call *roll, uint32_t head, const struct hth_ready_reply *go);
-/* The signatures that prove the links of an answer: the one before them, then the oldest, ... Any
- * may be HTH_LINK_NONE. */
-void roll_write_sigs(const struct hth_roll_call *roll, const uint32_t *links, uint32_t count,
-                     struct hth_wire *io);
-void roll_read_sigs(struct hth_roll_call *roll, const uint32_t *links, uint32_t count,
-                    struct hth_wire *io);
-/* Of one answer. */
-#define ROLL_SIGS_MAX   160
-#define ROLL_SIGS_BYTES (2 + ROLL_SIGS_MAX * (1 + HTH_SIG_BYTES))
+/* Says once of each member whom a link's signatures convict; its links keep both. */
+void roll_note_twins(struct hth_roll_call *roll, uint32_t link);
 
 /* Holds a helper's READY. */
 void roll_take_helper(struct hth_roll_call *roll, struct hth_rpc_request *req,

@@ -1,13 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "collab/fold.h"
 #include "collab/roll_int.h"
 #include "core/mem.h"
 
 #include <string.h>
 
-/* Farther back than so many links nobody has one that another lacks, but who begins. */
-#define FAR_LINKS 160
-/* One fetch has at most so many: those of FAR_LINKS and what was added meanwhile. */
+/* One fetch has at most so many: those of an answer and what was added meanwhile. */
 #define FETCH_LINKS_MAX 256
 /* Of the addresses behind the links. */
 #define ADDRS_BYTES (2 + HTH_ROLL_MEMBERS_MAX * (32 + 19))
@@ -60,8 +57,8 @@ static bool is_better(const struct hth_roll_call *roll, uint32_t link)
 {
     const struct hth_choice *c = roll->choice;
     if (c->tip == HTH_LINK_NONE)
-        return hth_proof_sums(roll->chain, link) && hth_proof_stands(roll->chain, link);
-    bool takes = !hth_choice_refuses(c, link) || hth_proof_proves(roll->chain, link);
+        return hth_proof_stands(roll->chain, link);
+    bool takes = !hth_choice_refuses(c, link) || hth_proof_proves(roll->chain, link, link);
     return takes && hth_chain_better(roll->chain, link, c->tip);
 }
 
@@ -140,31 +137,6 @@ static void note_answer(struct hth_roll_call *roll, const struct hth_rpc_result 
                            result->err == HTH_OK && hth_chain_life(roll->chain, i) == life);
 }
 
-/* Links, the oldest first, up to the first bad one: then what follows is not looked at. `got` is
- * how many were good. */
-static enum hth_err read_links(struct hth_roll_call *roll, struct hth_reader *r,
-                               uint32_t links[HTH_ROLL_LINKS_MAX], uint32_t *out)
-{
-    uint32_t got = 0, link;
-    bool anchored = hth_read_u8(r);
-    uint64_t samples = hth_read_u64(r);
-    for (uint16_t count = hth_read_u16(r); got < count; got++) {
-        enum hth_err err = HTH_E_TOO_LARGE;
-        if (anchored && got == 0)
-            err = hth_chain_read_anchor(roll->chain, r, samples, &link);
-        else if (got < HTH_ROLL_LINKS_MAX)
-            err = hth_chain_read(roll->chain, r, &link);
-        if (err != HTH_OK) {
-            r->err = err;
-            break;
-        }
-        roll->read = links[got] = link;
-    }
-    roll_meet(roll);
-    *out = got;
-    return r->err;
-}
-
 /* Links of chains that are worse than its own, of which anybody can make any number, must not push
  * those out. At most half of the store is theirs, and each step makes room for two. E_TOO_LARGE:
  * there is none. They are let go. */
@@ -184,26 +156,14 @@ static enum hth_err bound_guests(struct hth_roll_call *roll, uint32_t before)
 }
 
 /* Where the members of the last roll are reached, as far as the other knows. */
-static void read_addrs(struct hth_roll_call *roll, struct hth_wire *io)
+static enum hth_err read_addrs(struct hth_roll_call *roll, struct hth_wire *io)
 {
     struct hth_roll_peer peer[HTH_ROLL_MEMBERS_MAX];
     uint32_t count = 0;
     hth_wire_places(io, peer, &count, HTH_ROLL_MEMBERS_MAX);
     for (uint32_t i = 0; i < count && io->err == HTH_OK; i++)
         roll_meet_at(roll, &peer[i]);
-}
-
-/* The rest of an answer: what the members had contributed before the link that names it. */
-static enum hth_err take_fold(struct hth_roll_call *roll, const uint32_t *links, uint32_t count,
-                              struct hth_reader *r)
-{
-    size_t len = hth_reader_left(r);
-    const uint8_t *bytes = hth_read_view(r, len);
-    for (uint32_t i = 0; i < count && len > 0; i++)
-        if (hth_chain_has(roll->chain, links[i]) &&
-            !hth_head_is_none(hth_chain_fold(roll->chain, links[i])))
-            return hth_fold_take(roll->chain, links[i], bytes, len);
-    return HTH_OK;
+    return hth_wire_end(io);
 }
 
 /* An answer's links. Bad ones are the sender's loss. */
@@ -211,19 +171,16 @@ static enum hth_err take_links(struct hth_roll_call *roll, struct hth_wire *io, 
 {
     uint32_t before = hth_chain_count(roll->chain), last = roll->read;
     const char *what = "bad links";
-    uint32_t links[1 + HTH_ROLL_LINKS_MAX];
-    enum hth_err err = read_links(roll, &io->r, links + 1, got);
-    if (err == HTH_OK) {
-        if (*got == 0)
-            links[0] = hth_chain_find(roll->chain, &roll->wanted);
-        else
-            links[0] = hth_chain_has(roll->chain, links[1])
-                           ? hth_chain_at(roll->chain, links[1])->prev
-                           : HTH_LINK_NONE;
-        read_addrs(roll, io);
-        roll_read_sigs(roll, links, *got + 1, io);
-        err = take_fold(roll, links + 1, *got, &io->r);
-    }
+    struct hth_links links = {.link = {hth_chain_find(roll->chain, &roll->wanted)}};
+    enum hth_err err = hth_links_get(roll->chain, io, HTH_LINKS_MAX, &links);
+    *got = links.count;
+    if (*got > 0)
+        roll->read = links.link[*got];
+    roll_meet(roll);
+    for (uint32_t k = 0; k <= *got; k++)
+        roll_note_twins(roll, links.link[k]);
+    if (err == HTH_OK)
+        err = read_addrs(roll, io);
     enum hth_err room = bound_guests(roll, before);
     if (err == HTH_OK && room != HTH_OK) {
         err = room;
@@ -291,7 +248,7 @@ static void on_links_answer(void *arg, const struct hth_rpc_result *result)
         roll->ops.no_head(roll->arg, &roll->from.id, err);
     if (!any)
         link = hth_chain_find(roll->chain, &roll->wanted);
-    if (good && link != HTH_LINK_NONE && got < HTH_ROLL_LINKS_MAX)
+    if (good && link != HTH_LINK_NONE && got < HTH_LINKS_MAX)
         roll_want(roll, hth_chain_head(roll->chain, link), &roll->from, 1);
     else if (good && got > 0)
         fetch_links(roll); /* there may be more */
@@ -331,19 +288,13 @@ static bool is_held(const struct hth_links_msg *msg, const struct hth_hash *head
 }
 
 /* Links that the other has not, up to the one that it wants. */
-struct gap {
-    uint32_t link[HTH_ROLL_LINKS_MAX]; /* a ring of the oldest, these last */
-    uint32_t count;
-    bool anchored; /* the other has nothing that is near: they begin at an anchor */
-};
-
 static void find_gap(const struct hth_roll_call *roll, const struct hth_links_msg *msg,
-                     uint32_t link, struct gap *out)
+                     uint32_t link, struct hth_links *out)
 {
     const struct hth_chain *chain = roll->chain;
     uint32_t begin = HTH_LINK_NONE, k = link;
-    *out = (struct gap){.count = 0};
-    for (uint32_t n = 0; n < FAR_LINKS && k != HTH_LINK_NONE; n++) {
+    *out = (struct hth_links){.link = {link}};
+    for (uint32_t n = 0; n < HTH_LINKS_MAX && k != HTH_LINK_NONE; n++) {
         if (is_held(msg, hth_chain_head(chain, k)))
             break;
         begin = k;
@@ -351,54 +302,11 @@ static void find_gap(const struct hth_roll_call *roll, const struct hth_links_ms
     }
     if (begin == HTH_LINK_NONE)
         return;
+    /* Farther back than so many links nobody has one that another lacks, but a newcomer. */
     bool near = (k != HTH_LINK_NONE && is_held(msg, hth_chain_head(chain, k))) ||
                 hth_chain_at(chain, begin)->kind == HTH_LINK_GENESIS;
-    if (!near)
-        begin = hth_chain_anchor(chain, link);
+    hth_links_path(chain, near ? begin : hth_chain_anchor(chain, link), link, out);
     out->anchored = !near;
-    for (k = link;; k = hth_chain_at(chain, k)->prev) {
-        out->link[out->count++ % HTH_ROLL_LINKS_MAX] = k;
-        if (k == begin)
-            return;
-    }
-}
-
-/* The oldest links of the gap that have room; returns their bytes. */
-static size_t write_links(const struct hth_roll_call *roll, const struct gap *gap,
-                          struct hth_writer *w, uint32_t links[HTH_ROLL_LINKS_MAX],
-                          uint32_t *links_count)
-{
-    uint32_t oldest = gap->count == 0 ? 0 : gap->link[(gap->count - 1) % HTH_ROLL_LINKS_MAX];
-    hth_write_u8(w, gap->anchored);
-    hth_write_u64(w, gap->anchored ? hth_chain_samples_before(roll->chain, oldest) : 0);
-    struct hth_writer count = *w;
-    uint16_t written = 0;
-    hth_write_u16(w, 0);
-    size_t end = w->pos;
-    for (uint32_t i = 0; i < HTH_MIN(gap->count, HTH_ROLL_LINKS_MAX); i++) {
-        uint32_t link = gap->link[(gap->count - 1 - i) % HTH_ROLL_LINKS_MAX];
-        hth_chain_write(roll->chain, link, w);
-        if (w->err != HTH_OK)
-            break;
-        links[written++] = link;
-        end = w->pos;
-    }
-    hth_write_u16(&count, written);
-    *links_count = written;
-    return end;
-}
-
-/* At most one of so many links names a fold, which goes last if it is known. */
-static size_t write_fold(const struct hth_roll_call *roll, const uint32_t *links, uint32_t count,
-                         uint8_t *out)
-{
-    _Static_assert(HTH_ROLL_LINKS_MAX <= HTH_FOLD_STEPS, "an answer has one fold at most");
-    for (uint32_t i = 0; i < count; i++) {
-        const struct hth_fold *fold = *hth_chain_table(roll->chain, links[i]);
-        if (fold != NULL)
-            return hth_fold_write(fold, out);
-    }
-    return 0;
 }
 
 static void write_addrs(const struct hth_roll_call *roll, struct hth_wire *io)
@@ -449,24 +357,19 @@ void roll_on_links(void *arg, struct hth_rpc_request *req)
         hth_rpc_refuse(req, err == HTH_OK ? HTH_E_NOT_FOUND : err, 0, "LINKS");
         return;
     }
-    struct gap gap;
-    find_gap(roll, &msg, link, &gap);
-    uint32_t links[1 + HTH_ROLL_LINKS_MAX], count;
-    size_t room = HTH_FRAME_META_BYTES_MAX / 2;
-    uint8_t *out = hth_calloc(1, room + ROLL_SIGS_BYTES + HTH_FOLD_BYTES_MAX);
-    _Static_assert(HTH_FRAME_META_BYTES_MAX / 2 + ROLL_SIGS_BYTES + HTH_FOLD_BYTES_MAX + 256 <
+    struct hth_links links;
+    find_gap(roll, &msg, link, &links);
+    size_t end = HTH_FRAME_META_BYTES_MAX / 2 - ADDRS_BYTES;
+    size_t room = end + HTH_LINKS_MORE_MAX + ADDRS_BYTES;
+    _Static_assert(HTH_FRAME_META_BYTES_MAX / 2 + HTH_LINKS_MORE_MAX + 256 <
                        HTH_FRAME_META_BYTES_MAX,
                    "an answer fits into a frame");
-    struct hth_wire io = hth_wire_into(out, room - ADDRS_BYTES);
+    uint8_t *out = hth_calloc(1, room);
+    struct hth_wire io = hth_wire_into(out, room);
     hth_write_u64(&io.w, roll->opts.life);
-    size_t end = write_links(roll, &gap, &io.w, links + 1, &count);
-    io = hth_wire_into(out + end, ADDRS_BYTES + ROLL_SIGS_BYTES);
+    hth_links_put(roll->chain, &links, end, &io);
     write_addrs(roll, &io);
-    links[0] = count > 0 ? hth_chain_at(roll->chain, links[1])->prev : link;
-    roll_write_sigs(roll, links, count + 1, &io);
-    end += io.w.pos;
-    end += write_fold(roll, links + 1, count, out + end);
-    const struct hth_rpc_body body = {.payload = out, .payload_len = end};
+    const struct hth_rpc_body body = {.payload = out, .payload_len = io.w.pos};
     hth_rpc_reply(req, &body);
     hth_free(out);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * roll_msg.h: the bytes of the roll call's messages (roll.h), little-endian, a version first.
+ * roll_msg.h: the bytes of the roll call's messages (roll.h), and of what the members of a grid's
+ * line tell their leader (collab_round.c), little-endian, a version first.
  *
  *     READY  u8 version, u8 flags (1: leaves, 2: helps, 4: signed), ballot, head 32, accepted 32,
  *            u32 accepted_n, u64 life, u32 batch, brings, u32 quota, u32 rtt_us, u32 first and
@@ -17,11 +18,11 @@
  *     CALL   u8 version, ballot; its answer: u8 averages (in the round of an earlier step)
  *     LINKS  u8 version, head 32 (wanted; zero: the callee's), u32 count, heads 32 (that it holds,
  *            or zero; then others whose links it has)
- *     its answer: u64 life, u8 anchored (the first link is an anchor, chain.h), u64 samples before
- *            it, u16 count, links, the oldest first; u16 count, of each member of the tip's roll:
- *            id 32, address; u16 count, of each: u8, signature (of the link before
- *            these, or of the wanted head if there are none: 0; of the first: 1, ...); if one of
- *            the links names a fold that is known, the fold (fold.h)
+ *     its answer: u64 life, links (proof.h; where there are none, with signatures of the wanted
+ *            head), u16 count, of each member of the tip's roll: id 32, address
+ *     ROW    u8 version, group 32, u8 axis, marks: u16 count (of the list; 0: not known yet), then
+ *            2 bits for each of its members, the lowest first: HTH_ROLL_IN, HTH_ROLL_PART or 0; the
+ *            rest of the last byte is 0; its answer: the same
  *
  *     signature  key 32, u64 life, u8 made, 64 bytes (proof.h)
  *     ballot   u64 step, head 32 of the base, u32 n
@@ -49,13 +50,12 @@
 #define HTH_ROLL_METHOD_READY 72
 #define HTH_ROLL_METHOD_CALL  73
 #define HTH_ROLL_METHOD_LINKS 74
+#define HTH_ROW_METHOD        76
 
-/* Members of a list; and of a line, in which they average (cells.h). */
-#define HTH_ROLL_MEMBERS_MAX 256
-#define HTH_ROLL_LINE_MAX    64
-/* Heads that a LINKS names, and links in its answer. */
-#define HTH_ROLL_HELD_MAX  16
-#define HTH_ROLL_LINKS_MAX 16
+/* Members of a line, in which they average (cells.h); a list has HTH_ROLL_MEMBERS_MAX. */
+#define HTH_ROLL_LINE_MAX 64
+/* Heads that a LINKS names. */
+#define HTH_ROLL_HELD_MAX 16
 
 /* Helpers in a list (helper.h). */
 #define HTH_ROLL_HELPERS_MAX 8
@@ -131,6 +131,20 @@ struct hth_links_msg {
     struct hth_hash held[HTH_ROLL_HELD_MAX]; /* the first alone with its state */
 };
 
+struct hth_row_marks {
+    uint32_t count;
+    uint16_t of[HTH_ROLL_MEMBERS_MAX]; /* HTH_ROLL_IN, HTH_ROLL_PART or 0 */
+};
+
+struct hth_row_msg {
+    struct hth_hash group; /* of the GO */
+    uint32_t axis;
+    /* Of a member: whose values are in the mean that it brings; all 0: it has none. Of its leader:
+     * whose are in the means of all. Count 0: that is not known yet; of a leader: send it again. */
+    struct hth_row_marks marks;
+};
+#define HTH_ROW_BYTES_MAX (36 + HTH_ROLL_MEMBERS_MAX / 4)
+
 bool hth_roll_is_among(const struct hth_roll_peer *peers, uint32_t count,
                        const struct hth_peer_id *id);
 /* Parts of messages. An address without a port, or half an address, is E_MALFORMED. Places are a
@@ -139,7 +153,8 @@ void hth_wire_addr(struct hth_wire *io, struct hth_addr *addr);
 void hth_wire_places(struct hth_wire *io, struct hth_roll_peer *peer, uint32_t *count,
                      uint32_t max);
 
-/* The writers' buffers have HTH_ROLL_BYTES_MAX bytes. Each returns the number of bytes. */
+/* The writers' buffers have HTH_ROLL_BYTES_MAX bytes, a row's HTH_ROW_BYTES_MAX. Each returns the
+ * number of bytes. */
 size_t hth_ready_write(const struct hth_ready_msg *ready, uint8_t *out);
 enum hth_err hth_ready_read(const uint8_t *data, size_t len, struct hth_ready_msg *out) HTH_MUST;
 size_t hth_ready_reply_write(const struct hth_ready_reply *reply, uint8_t *out);
@@ -149,5 +164,7 @@ size_t hth_call_write(const struct hth_roll_ballot *ballot, uint8_t *out);
 enum hth_err hth_call_read(const uint8_t *data, size_t len, struct hth_roll_ballot *out) HTH_MUST;
 size_t hth_links_write(const struct hth_links_msg *links, uint8_t *out);
 enum hth_err hth_links_read(const uint8_t *data, size_t len, struct hth_links_msg *out) HTH_MUST;
+size_t hth_row_write(const struct hth_row_msg *row, uint8_t *out);
+enum hth_err hth_row_read(const uint8_t *data, size_t len, struct hth_row_msg *out) HTH_MUST;
 
 #endif

@@ -6,32 +6,33 @@
 
 #include <string.h>
 
-/* Says once what convicts a member; its links keep both signatures. */
-static void note_twin(struct hth_roll_call *roll, uint16_t member, uint32_t a, uint32_t b)
+void roll_note_twins(struct hth_roll_call *roll, uint32_t link)
 {
     char name[HTH_PEER_SHORT_LEN], one[2 * HTH_HASH_LEN + 1], two[2 * HTH_HASH_LEN + 1];
-    const struct hth_chain_link *link = hth_chain_at(roll->chain, a);
-    if (roll->mate[member].equivocates || !hth_chain_has(roll->chain, b))
-        return;
-    roll->mate[member].equivocates = true;
-    hth_hex(hth_chain_head(roll->chain, a)->b, HTH_HASH_LEN, one);
-    hth_hex(hth_chain_head(roll->chain, b)->b, HTH_HASH_LEN, two);
-    HTH_LOG(roll->env, HTH_WARN, HTH_SUB_AVG,
-            "equivocation: %s signed two links of step %llu, ballot %u: %s and %s",
-            hth_peer_id_short(hth_chain_id(roll->chain, member), name),
-            (unsigned long long)link->step, link->ballot, one, two);
+    const struct hth_held *held =
+        hth_chain_has(roll->chain, link) ? hth_chain_held(roll->chain, link) : NULL;
+    for (uint32_t i = 0; held != NULL && i < held->sigs; i++) {
+        uint32_t twin = held->sig[i].twin;
+        struct mate *mate = &roll->mate[held->sig[i].member];
+        if (mate->equivocates || !hth_chain_has(roll->chain, twin))
+            continue;
+        mate->equivocates = true;
+        hth_hex(held->head.b, HTH_HASH_LEN, one);
+        hth_hex(hth_chain_head(roll->chain, twin)->b, HTH_HASH_LEN, two);
+        HTH_LOG(roll->env, HTH_WARN, HTH_SUB_AVG,
+                "equivocation: %s signed two links of step %llu, ballot %u: %s and %s",
+                hth_peer_id_short(hth_chain_id(roll->chain, held->sig[i].member), name),
+                (unsigned long long)held->link.step, held->link.ballot, one, two);
+    }
 }
 
 static enum hth_err keep(struct hth_roll_call *roll, uint32_t link, const struct hth_sig *sig,
                          bool check)
 {
-    uint32_t twin;
-    HTH_TRY(hth_proof_keep(roll->chain, link, sig, check, &twin));
-    if (twin == HTH_LINK_NONE)
-        return HTH_OK;
-    const struct hth_peer_id id = hth_peer_id_of(roll->env->crypto, &sig->key);
-    note_twin(roll, hth_chain_known(roll->chain, &id, sig->life), link, twin);
-    return HTH_E_PROTOCOL;
+    enum hth_err err = hth_proof_keep(roll->chain, link, sig, check);
+    if (err == HTH_E_PROTOCOL)
+        roll_note_twins(roll, link);
+    return err;
 }
 
 const struct hth_sig *roll_sign(struct hth_roll_call *roll)
@@ -62,73 +63,26 @@ enum hth_err roll_check_sig(struct hth_roll_call *roll, uint16_t from, uint32_t 
     return keep(roll, head, &msg->sig, true);
 }
 
-/* Those that prove a link with those of `set`, each behind `before`; returns how many. */
-static uint32_t write_picked(const struct hth_roll_call *roll, uint32_t link, uint64_t *set,
-                             uint32_t max, const uint8_t *before, struct hth_wire *io)
-{
-    const struct hth_sig *sig[HTH_ROLL_MEMBERS_MAX];
-    uint32_t got = link == HTH_LINK_NONE ? 0 : hth_proof_pick(roll->chain, link, set, sig, max);
-    for (uint32_t i = 0; i < got; i++) {
-        struct hth_sig copy = *sig[i];
-        if (before != NULL)
-            hth_write_u8(&io->w, *before);
-        hth_wire_sig(io, &copy);
-    }
-    return got;
-}
-
 void roll_list_sigs(struct hth_roll_call *roll, struct hth_ready_reply *go)
 {
-    uint64_t *set = hth_calloc(hth_proof_words(roll->chain), sizeof(*set));
+    uint64_t set[HTH_MEMBERS_WORDS] = {0};
     if (roll->sent_sigs == NULL)
         roll->sent_sigs = hth_calloc(HTH_ROLL_MEMBERS_MAX, HTH_SIG_BYTES);
     struct hth_wire io = hth_wire_into(roll->sent_sigs, HTH_ROLL_MEMBERS_MAX * HTH_SIG_BYTES);
-    go->sigs = write_picked(roll, roll->go.head, set, HTH_ROLL_MEMBERS_MAX, NULL, &io);
+    go->sigs = hth_proof_write(roll->chain, roll->go.head, set, HTH_ROLL_MEMBERS_MAX, NULL, &io);
     go->sig = roll->sent_sigs;
-    hth_free(set);
 }
 
-/* A bad one is dropped when it is needed. The link may have made room for later ones. */
-static void keep_unchecked(struct hth_roll_call *roll, uint32_t link, struct hth_wire *io)
-{
-    struct hth_sig sig;
-    hth_wire_sig(io, &sig);
-    enum hth_err err = io->err;
-    if (err == HTH_OK && hth_chain_has(roll->chain, link))
-        err = keep(roll, link, &sig, false);
-    (void)err;
-}
-
+/* Bad ones are dropped when they are needed. */
 void roll_take_sigs(struct hth_roll_call *roll, uint32_t head, const struct hth_ready_reply *go)
 {
     struct hth_wire io = hth_wire_of(go->sig, go->sigs * HTH_SIG_BYTES);
-    for (uint32_t i = 0; i < go->sigs; i++)
-        keep_unchecked(roll, head, &io);
-}
-
-/* ---- LINKS -------------------------------------------------------------------------------- */
-
-void roll_write_sigs(const struct hth_roll_call *roll, const uint32_t *links, uint32_t count,
-                     struct hth_wire *io)
-{
-    uint64_t *set = hth_calloc(hth_proof_words(roll->chain), sizeof(*set));
-    struct hth_writer at = io->w;
-    uint32_t written = 0;
-    hth_write_u16(&io->w, 0);
-    for (uint8_t k = (uint8_t)count; k-- > 0;)
-        written += write_picked(roll, links[k], set, ROLL_SIGS_MAX - written, &k, io);
-    hth_write_u16(&at, (uint16_t)written);
-    hth_free(set);
-}
-
-/* An answer may end before: links without signatures prove nothing. */
-void roll_read_sigs(struct hth_roll_call *roll, const uint32_t *links, uint32_t count,
-                    struct hth_wire *io)
-{
-    uint32_t sigs = 0;
-    hth_wire_count16(io, &sigs, UINT16_MAX);
-    for (uint32_t i = 0; i < sigs && i < ROLL_SIGS_MAX && io->err == HTH_OK; i++) {
-        uint8_t which = hth_read_u8(&io->r);
-        keep_unchecked(roll, which < count ? links[which] : HTH_LINK_NONE, io);
+    for (uint32_t i = 0; i < go->sigs; i++) {
+        struct hth_sig sig;
+        hth_wire_sig(&io, &sig);
+        enum hth_err err = io.err;
+        if (err == HTH_OK)
+            err = keep(roll, head, &sig, false);
+        (void)err;
     }
 }

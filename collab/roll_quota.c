@@ -244,7 +244,7 @@ static void mark(struct hth_roll_call *roll)
     const struct hth_chain_link *tip = hth_chain_at(roll->chain, c->tip);
     mark_here(roll);
     for (uint32_t i = 0; i < voters.count; i++)
-        hth_members_put(roll->due, voters.order[i].member);
+        hth_members_put(roll->due, voters.member[i]);
     for (uint32_t i = 0; i < tip->count; i++)
         if (tip->roll[i].marks & HTH_ROLL_IN)
             hth_members_put(roll->due, tip->roll[i].member);

@@ -73,7 +73,7 @@ bool hth_roll_hears(const struct hth_roll_call *roll, uint32_t *heard, uint32_t 
     struct hth_voters of = hth_chain_voters(roll->chain, base);
     *voters = of.count;
     for (uint32_t i = 0; i < of.count; i++) {
-        bool hears = hth_members_has(roll->hears, of.order[i].member);
+        bool hears = hth_members_has(roll->hears, of.member[i]);
         *heard += hears;
         *calls |= hears && i < of.callers;
     }

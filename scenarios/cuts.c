@@ -76,7 +76,7 @@ static void note_link(struct cut_run *c, uint32_t i, const struct hth_chain *cha
                              .step = at->step,
                              .samples = hth_chain_samples(chain, link),
                              .own = hth_chain_samples(chain, link) -
-                                    hth_chain_samples_before(chain, link),
+                                    hth_chain_held(chain, link)->samples_before,
                              .made_us = hth_world_now_us(c->world),
                              .part = c->part[i],
                              .bits = bits_of(c, i)};

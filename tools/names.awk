@@ -98,11 +98,15 @@ is_page { in_page($0); next }
     if (code != "") {
         define(comment == "" ? $0 : code) # with the names of environment variables, in strings
         if (match(code, /^#include *</)) base[substr(code, RLENGTH + 1, index(code, ">") - RLENGTH - 1)] = 1
-        # a function begins in the first column; a macro too
-        if (code ~ /^[a-z#].*\(/ && match(code, /[ *][A-Za-z_0-9]+\(/)) {
+        # a function begins in the first column; a macro too, and TEST(name) of a suite
+        name = ""
+        if (code ~ /^[a-z#].*\(/ && match(code, /[ *][A-Za-z_0-9]+\(/))
             name = substr(code, RSTART + 1, RLENGTH - 2)
-            has[FILENAME ":" name] = has[part[n] ":" name] = 1
+        else if (match(code, /^[A-Z_]*TEST(_WITH)?\([a-z_0-9]+/)) {
+            name = substr(code, 1, RLENGTH)
+            sub(/.*\(/, "", name)
         }
+        if (name != "") has[FILENAME ":" name] = has[part[n] ":" name] = 1
     }
     if (comment != "") mentioned(comment)
 }

@@ -146,9 +146,10 @@ plain {
     if (!in_comment) sentence_ends()
     if (code ~ /[^ \t]/ || (comment != "" && !in_comment && comment !~ /SPDX|clang-format/)) head = 0
 
-    if ($0 ~ /^static void [a-z0-9_]+\(void \*\*/) {
-        name = $3
-        sub(/\(.*/, "", name)
+    if ($0 ~ /^static void [a-z0-9_]+\(void \*\*/ || $0 ~ /^[A-Z_]*TEST(_WITH)?\([a-z0-9_]+/) {
+        name = $0
+        sub(/^(static void |[A-Z_]*TEST(_WITH)?\()/, "", name)
+        sub(/[^a-z0-9_].*/, "", name)
         if (name ~ /^(who|whom|whose|whoever|whomever|what|whatever|whichever|to_whom|those_who)_/)
             say("relative", FNR, "test " name " " RELATIVE)
     }

@@ -3,6 +3,7 @@
 #include "admission/gate.h"
 #include "admission/party.h"
 #include "admission/revoke.h"
+#include "support/suite.h"
 
 static int64_t clock_us;
 
@@ -12,7 +13,7 @@ static int64_t wall_us(struct hth_env *env)
     return clock_us;
 }
 
-static void known_peers_cost_no_signature(void **state)
+TEST(known_peers_cost_no_signature)
 {
     (void)state;
     static const struct hth_env_ops ops = {.wall_us = wall_us};
@@ -56,10 +57,4 @@ static void known_peers_cost_no_signature(void **state)
     assert_err(HTH_E_PASS_REVOKED, hth_gate_holds(g, &grant));
     hth_gate_free(g);
     hth_revoked_set_free(set);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(known_peers_cost_no_signature)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

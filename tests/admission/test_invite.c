@@ -2,6 +2,7 @@
 /* test_invite.c: an invite's text is read as it was written, and a bad one is named. */
 #include "admission/party.h"
 #include "core/bytes.h"
+#include "support/suite.h"
 
 /* SHA-256 of the two texts below. */
 #define GOLDEN_BY_OWNER  "6343d9bbcf86d7f8b6379e3bf67bf8f25d1c51ba1bcdcc31e0b60bf4fd47970f"
@@ -22,7 +23,7 @@ static enum hth_err read_text(const char *text, struct hth_invite *out)
     return hth_invite_read(text, strlen(text), out);
 }
 
-static void invite_is_read_as_written(void **state)
+TEST(invite_is_read_as_written)
 {
     (void)state;
     struct party p;
@@ -49,7 +50,7 @@ static void invite_is_read_as_written(void **state)
 }
 
 /* A private run's invite has its secret, and leads to a network that nobody else can name. */
-static void private_invites_hide_the_network(void **state)
+TEST(private_invites_hide_the_network)
 {
     (void)state;
     struct party p;
@@ -69,7 +70,7 @@ static void private_invites_hide_the_network(void **state)
     assert_string_not_equal(hth_invite_network(p.crypto, &other, open), network);
 }
 
-static void bad_invites_are_named(void **state)
+TEST(bad_invites_are_named)
 {
     (void)state;
     struct party p;
@@ -94,14 +95,4 @@ static void bad_invites_are_named(void **state)
     assert_err(HTH_E_BAD_MAGIC, read_text("hello", &got));
     assert_err(HTH_E_BAD_MAGIC, read_text("", &got));
     assert_string_equal(hth_invite_why(HTH_E_CORRUPT), "the invite is mistyped: copy it again");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(invite_is_read_as_written),
-        cmocka_unit_test(private_invites_hide_the_network),
-        cmocka_unit_test(bad_invites_are_named),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

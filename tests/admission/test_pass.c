@@ -8,8 +8,9 @@
 #include "core/bytes.h"
 #include "core/name.h"
 #include "golden_pass.h"
+#include "support/suite.h"
 
-static void credentials_have_golden_bytes(void **state)
+TEST(credentials_have_golden_bytes)
 {
     (void)state;
     struct party p;
@@ -38,7 +39,7 @@ static void credentials_have_golden_bytes(void **state)
     assert_memory_equal(creds, GOLDEN_BY_SUCCESSOR, len);
 }
 
-static void largest_credentials_fit(void **state)
+TEST(largest_credentials_fit)
 {
     (void)state;
     struct party p;
@@ -55,7 +56,7 @@ static void largest_credentials_fit(void **state)
 }
 
 /* Any flipped bit is refused, as what it is. */
-static void flipped_bits_are_refused(void **state)
+TEST(flipped_bits_are_refused)
 {
     (void)state;
     struct party p;
@@ -77,7 +78,7 @@ static void flipped_bits_are_refused(void **state)
     assert_ok(hth_creds_check(p.crypto, &p.run, &p.peer_id, creds, len, NOW_US, &grant));
 }
 
-static void cut_credentials_are_refused(void **state)
+TEST(cut_credentials_are_refused)
 {
     (void)state;
     struct party p;
@@ -101,7 +102,7 @@ static void cut_credentials_are_refused(void **state)
                hth_creds_check(p.crypto, &p.run, &p.peer_id, creds, len + 1, NOW_US, &grant));
 }
 
-static void other_versions_are_named(void **state)
+TEST(other_versions_are_named)
 {
     (void)state;
     struct party p;
@@ -119,7 +120,7 @@ static void other_versions_are_named(void **state)
     }
 }
 
-static void other_runs_keys_and_signers_are_named(void **state)
+TEST(other_runs_keys_and_signers_are_named)
 {
     (void)state;
     struct party p, other;
@@ -150,7 +151,7 @@ static void other_runs_keys_and_signers_are_named(void **state)
                hth_creds_check(p.crypto, &p.run, &p.peer_id, creds, len, NOW_US, &grant));
 }
 
-static void times_are_kept(void **state)
+TEST(times_are_kept)
 {
     (void)state;
     struct party p;
@@ -171,7 +172,7 @@ static void times_are_kept(void **state)
     assert_err(HTH_E_PASS_EXPIRED, party_verdict(&p, true, &grant));
 }
 
-static void deputies_give_only_what_they_have(void **state)
+TEST(deputies_give_only_what_they_have)
 {
     (void)state;
     struct party p;
@@ -192,7 +193,7 @@ static void deputies_give_only_what_they_have(void **state)
 }
 
 /* Each chain that leads to the owner, but not by the right steps. */
-static void chains_have_two_steps(void **state)
+TEST(chains_have_two_steps)
 {
     (void)state;
     struct party p;
@@ -235,7 +236,7 @@ static void chains_have_two_steps(void **state)
 }
 
 /* An invite for a key is worth nothing to others, and is no secret. */
-static void bound_invites_are_for_one_key(void **state)
+TEST(bound_invites_are_for_one_key)
 {
     (void)state;
     struct party p;
@@ -249,7 +250,7 @@ static void bound_invites_are_for_one_key(void **state)
     assert_err(HTH_E_PASS_FORGED, party_verdict(&p, true, &grant));
 }
 
-static void bad_certificates_are_not_signed(void **state)
+TEST(bad_certificates_are_not_signed)
 {
     (void)state;
     struct party p;
@@ -293,7 +294,7 @@ static void bad_certificates_are_not_signed(void **state)
     assert_err(HTH_E_RANGE, hth_cert_write(p.crypto, &p.cert, &p.owner, out, &len));
 }
 
-static void roles_are_words(void **state)
+TEST(roles_are_words)
 {
     (void)state;
     uint8_t roles;
@@ -306,23 +307,4 @@ static void roles_are_words(void **state)
     static const char *const bad[] = {"", "trian", "train,", ",train", "train serve", "TRAIN"};
     for (size_t i = 0; i < HTH_ARRAY_LEN(bad); i++)
         assert_err(HTH_E_MALFORMED, hth_roles_parse(bad[i], &roles));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(credentials_have_golden_bytes),
-        cmocka_unit_test(largest_credentials_fit),
-        cmocka_unit_test(flipped_bits_are_refused),
-        cmocka_unit_test(cut_credentials_are_refused),
-        cmocka_unit_test(other_versions_are_named),
-        cmocka_unit_test(other_runs_keys_and_signers_are_named),
-        cmocka_unit_test(times_are_kept),
-        cmocka_unit_test(deputies_give_only_what_they_have),
-        cmocka_unit_test(chains_have_two_steps),
-        cmocka_unit_test(bound_invites_are_for_one_key),
-        cmocka_unit_test(bad_certificates_are_not_signed),
-        cmocka_unit_test(roles_are_words),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,7 @@
 #include "admission/party.h"
 #include "core/bytes.h"
 #include "core/mem.h"
+#include "support/suite.h"
 
 #include "golden_pass.h"
 
@@ -29,7 +30,7 @@ static size_t sign(const struct party *p, enum signer by, uint64_t seq, const ui
     return hth_revoked_write(p->crypto, &list, &p->run.id, keys[by], chain, len, out);
 }
 
-static void list_is_read_as_signed(void **state)
+TEST(list_is_read_as_signed)
 {
     (void)state;
     struct party p;
@@ -60,7 +61,7 @@ static void list_is_read_as_signed(void **state)
     assert_memory_equal(bytes, GOLDEN_REVOKED, len);
 }
 
-static void bad_lists_are_named(void **state)
+TEST(bad_lists_are_named)
 {
     (void)state;
     struct party p;
@@ -119,7 +120,7 @@ static enum hth_err verdict(struct party *p, enum signer list_by, uint64_t entry
     return err;
 }
 
-static void lists_count_for_those_below(void **state)
+TEST(lists_count_for_those_below)
 {
     (void)state;
     struct party p;
@@ -152,7 +153,7 @@ static void lists_count_for_those_below(void **state)
 }
 
 /* An owner that signs now and then stays the owner. */
-static void successors_count_after_silence(void **state)
+TEST(successors_count_after_silence)
 {
     (void)state;
     struct party p;
@@ -184,7 +185,7 @@ static void successors_count_after_silence(void **state)
     hth_revoked_set_free(set);
 }
 
-static void newer_lists_hold_and_are_exchanged(void **state)
+TEST(newer_lists_hold_and_are_exchanged)
 {
     (void)state;
     struct party p;
@@ -248,7 +249,7 @@ static enum hth_err take_deputys(struct party *p, struct hth_revoked_set *set, u
 }
 
 /* A successor that does not count yet can name as many deputies as it likes, and choose serials. */
-static void no_signer_takes_anothers_place(void **state)
+TEST(no_signer_takes_anothers_place)
 {
     (void)state;
     struct party p;
@@ -284,17 +285,4 @@ static void no_signer_takes_anothers_place(void **state)
     assert_ok(hth_revoked_set_take(set, bytes, sign(&p, OWNER, INT64_MAX, &entry, 1, bytes)));
     assert_err(HTH_E_PASS_REVOKED, party_verdict(&p, false, &grant));
     hth_revoked_set_free(set);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(list_is_read_as_signed),
-        cmocka_unit_test(bad_lists_are_named),
-        cmocka_unit_test(lists_count_for_those_below),
-        cmocka_unit_test(successors_count_after_silence),
-        cmocka_unit_test(newer_lists_hold_and_are_exchanged),
-        cmocka_unit_test(no_signer_takes_anothers_place),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_witness.c: what counts as work on probation, for whom, and what a restart keeps of it. */
 #include "admission/witness.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 #include <string.h>
 
@@ -44,7 +44,7 @@ static bool is_due(const struct hth_witness *w, uint8_t key)
     return false;
 }
 
-static void four_hours_without_a_refusal_are_due(void **state)
+TEST(four_hours_without_a_refusal_are_due)
 {
     struct hth_witness *w = hth_witness_new();
     const int64_t four = HTH_WITNESS_WORK_US;
@@ -77,7 +77,7 @@ static void four_hours_without_a_refusal_are_due(void **state)
     hth_witness_free(w);
 }
 
-static void network_has_one_key_at_a_time(void **state)
+TEST(network_has_one_key_at_a_time)
 {
     struct hth_witness *w = hth_witness_new();
     const int64_t four = HTH_WITNESS_WORK_US;
@@ -97,7 +97,7 @@ static void network_has_one_key_at_a_time(void **state)
 }
 
 /* Newcomers of many networks take the places of those that have worked least. */
-static void flood_of_networks_costs_no_hours(void **state)
+TEST(flood_of_networks_costs_no_hours)
 {
     struct hth_witness *w = hth_witness_new();
     const int64_t four = HTH_WITNESS_WORK_US;
@@ -113,7 +113,7 @@ static void flood_of_networks_costs_no_hours(void **state)
     hth_witness_free(w);
 }
 
-static void restart_keeps_the_hours(void **state)
+TEST(restart_keeps_the_hours)
 {
     struct hth_witness *w = hth_witness_new(), *again = hth_witness_new();
     const int64_t four = HTH_WITNESS_WORK_US;
@@ -150,15 +150,4 @@ static void restart_keeps_the_hours(void **state)
     assert_false(is_due(again, 2));
     hth_witness_free(again);
     hth_witness_free(w);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(four_hours_without_a_refusal_are_due),
-        cmocka_unit_test(network_has_one_key_at_a_time),
-        cmocka_unit_test(flood_of_networks_costs_no_hours),
-        cmocka_unit_test(restart_keeps_the_hours),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,7 @@
 #include "admission/party.h"
 #include "core/mem.h"
 #include "sim/world.h"
+#include "support/suite.h"
 
 /* The word of a program with the invite that was signed last. */
 static char *join(struct party *p, char ask[HTH_CERT_NAME_MAX + 16])
@@ -19,7 +20,7 @@ static char *join(struct party *p, char ask[HTH_CERT_NAME_MAX + 16])
     return hth_admit_join(&admit, &net, ask);
 }
 
-static void others_hear_how_to_join(void **state)
+TEST(others_hear_how_to_join)
 {
     (void)state;
     struct party p;
@@ -113,7 +114,7 @@ static enum hth_err raise(uint64_t serial, uint8_t class, uint8_t roles,
     return hth_admit_raise(v.env, &v.admit, certs, len);
 }
 
-static void peer_is_raised_until_that_ends(void **state)
+TEST(peer_is_raised_until_that_ends)
 {
     const uint8_t roles = HTH_MAY_TRAIN | HTH_MAY_SERVE | HTH_MAY_REDUCE;
     struct hth_pubkey other = {{7}};
@@ -145,7 +146,7 @@ static void peer_is_raised_until_that_ends(void **state)
     go();
 }
 
-static void revoked_certificate_raises_no_more(void **state)
+TEST(revoked_certificate_raises_no_more)
 {
     struct hth_revoked list = {.seq = 5, .count = 1, .entry = {NOW_US + 50}};
     uint8_t bytes[HTH_REVOKED_BYTES_MAX];
@@ -162,14 +163,4 @@ static void revoked_certificate_raises_no_more(void **state)
     start_again();
     assert_int_equal(v.admit.grant.class, HTH_PROBATION);
     go();
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(others_hear_how_to_join),
-        cmocka_unit_test(peer_is_raised_until_that_ends),
-        cmocka_unit_test(revoked_certificate_raises_no_more),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,7 +3,7 @@
 #define _XOPEN_SOURCE 700
 #include "app/memory.h"
 #include "core/mem.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,7 +46,7 @@ static int teardown(void **state)
     return code;
 }
 
-static void the_least_of_a_group_and_its_parents_counts(void **state)
+TEST_WITH(the_least_of_a_group_and_its_parents_counts, setup, teardown)
 {
     (void)state;
     assert_true(hth_memory_cgroup_bytes(root) == INT64_MAX); /* no file */
@@ -70,7 +70,7 @@ static void the_least_of_a_group_and_its_parents_counts(void **state)
     assert_true(hth_memory_cgroup_bytes(root) == INT64_MAX);
 }
 
-static void address_space_counts(void **state)
+TEST(address_space_counts)
 {
     (void)state;
 #ifdef __SANITIZE_ADDRESS__
@@ -85,14 +85,4 @@ static void address_space_counts(void **state)
     int status = 1;
     assert_true(waitpid(child, &status, 0) == child);
     assert_int_equal(status, 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(the_least_of_a_group_and_its_parents_counts, setup,
-                                        teardown),
-        cmocka_unit_test(address_space_counts),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

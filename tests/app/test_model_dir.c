@@ -3,7 +3,7 @@
 #include "app/model_dir.h"
 #include "core/mem.h"
 #include "net/net.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 #include <dirent.h>
 #include <stdlib.h>
@@ -88,7 +88,7 @@ static void write_model(struct fixture *f, const char *first, const char *second
     hth_model_dir_clear(&dir);
 }
 
-static void a_folder_is_read_as_written(void **state)
+TEST_WITH(a_folder_is_read_as_written, setup, teardown)
 {
     struct fixture *f = *state;
     struct hth_model_dir dir;
@@ -110,7 +110,7 @@ static void a_folder_is_read_as_written(void **state)
     assert_int_equal(entries(f->root, false), 1); /* nothing is left beside it */
 }
 
-static void another_folder_is_not_replaced(void **state)
+TEST_WITH(another_folder_is_not_replaced, setup, teardown)
 {
     struct fixture *f = *state;
     struct hth_model_dir dir = {0};
@@ -126,7 +126,7 @@ static void another_folder_is_not_replaced(void **state)
     assert_int_equal(entries(f->root, false), 1);
 }
 
-static void large_files_are_refused(void **state)
+TEST_WITH(large_files_are_refused, setup, teardown)
 {
     struct fixture *f = *state;
     struct hth_model_dir dir;
@@ -140,7 +140,7 @@ static void large_files_are_refused(void **state)
     assert_int_equal(dir.count, 0);
 }
 
-static void files_that_changed_are_named(void **state)
+TEST_WITH(files_that_changed_are_named, setup, teardown)
 {
     static const char *const texts[] = {"firs", "First", ""};
     struct fixture *f = *state;
@@ -167,7 +167,7 @@ static void files_that_changed_are_named(void **state)
     assert_non_null(strstr(why.text, "expected a folder that hearth export wrote"));
 }
 
-static void lies_of_a_list_are_named(void **state)
+TEST(lies_of_a_list_are_named)
 {
     static const struct {
         const char *text;
@@ -201,16 +201,4 @@ static void lies_of_a_list_are_named(void **state)
     assert_ok(hth_model_dir_parse("s", (const uint8_t *)HASH "  a\n" HASH " *b", 135, &dir, NULL));
     assert_int_equal(dir.count, 2);
     assert_string_equal(dir.file[1].name, "b");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_folder_is_read_as_written, setup, teardown),
-        cmocka_unit_test_setup_teardown(another_folder_is_not_replaced, setup, teardown),
-        cmocka_unit_test_setup_teardown(large_files_are_refused, setup, teardown),
-        cmocka_unit_test_setup_teardown(files_that_changed_are_named, setup, teardown),
-        cmocka_unit_test(lies_of_a_list_are_named),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

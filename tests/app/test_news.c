@@ -4,8 +4,7 @@
  * without a trainer, and of all of it at the end.
  */
 #include "app/news.h"
-
-#include "support/test.h"
+#include "support/suite.h"
 
 #define S   HTH_US_PER_S
 #define MIN (60 * S)
@@ -50,7 +49,7 @@ static void trainers_come(uint32_t count)
     now.stats.callers_now = count;
 }
 
-static void a_host_tells_of_its_first_trainer_once(void **state)
+TEST_WITH(a_host_tells_of_its_first_trainer_once, setup, NULL)
 {
     (void)state;
     assert_int_equal(pass(4 * S, 0), 0);
@@ -63,7 +62,7 @@ static void a_host_tells_of_its_first_trainer_once(void **state)
     assert_int_equal(pass(10 * S, 100), 0);
 }
 
-static void a_minute_with_rows_is_one_line(void **state)
+TEST_WITH(a_minute_with_rows_is_one_line, setup, NULL)
 {
     (void)state;
     trainers_come(3);
@@ -79,7 +78,7 @@ static void a_minute_with_rows_is_one_line(void **state)
     assert_int_equal(pass(5 * MIN, 0), 0); /* nothing to tell of an idle minute */
 }
 
-static void ten_quiet_minutes_are_one_hint(void **state)
+TEST_WITH(ten_quiet_minutes_are_one_hint, setup, NULL)
 {
     (void)state;
     assert_int_equal(pass(9 * MIN, 0), 0);
@@ -100,7 +99,7 @@ static void ten_quiet_minutes_are_one_hint(void **state)
     assert_non_null(strstr(text, "others can't reach 192.0.2.7:4700"));
 }
 
-static void the_end_sums_up(void **state)
+TEST_WITH(the_end_sums_up, setup, NULL)
 {
     (void)state;
     pass(2 * S, 0);
@@ -111,15 +110,4 @@ static void the_end_sums_up(void **state)
     now.bytes = 1300000000;
     assert_string_equal(hth_news_end(&news, &now, text),
                         "served 3.2 h: 1,203,200 rows, 1.3 GB, 5 trainers");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(a_host_tells_of_its_first_trainer_once, setup),
-        cmocka_unit_test_setup(a_minute_with_rows_is_one_line, setup),
-        cmocka_unit_test_setup(ten_quiet_minutes_are_one_hint, setup),
-        cmocka_unit_test_setup(the_end_sums_up, setup),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_peer_addr.c: the address that is announced is one that is listened on. */
 #define _POSIX_C_SOURCE 200809L
-#include "support/test.h"
 
 #include "app/peer_addr.h"
+#include "support/suite.h"
 
 #include <arpa/inet.h>
 #include <sys/socket.h>
@@ -16,7 +16,7 @@ static struct hth_addr addr_of(const char *text)
     return addr;
 }
 
-static void a_given_address_is_announced(void **state)
+TEST(a_given_address_is_announced)
 {
     static const char *const given[] = {"127.0.0.1:4700", "[::1]:5", "203.0.113.9:4700"};
     (void)state;
@@ -29,7 +29,7 @@ static void a_given_address_is_announced(void **state)
 
 /* With IPv4 alone no IPv6 address is announced, whatever is joined; and loopback only where a
  * machine has nothing else, which the address towards an interface of its own shows. */
-static void a_wildcard_becomes_an_address_of_its_family(void **state)
+TEST(a_wildcard_becomes_an_address_of_its_family)
 {
     static const char *const joined[] = {"[::1]:4700", "127.0.0.1:4700", "[2001:db8::7]:4700"};
     (void)state;
@@ -46,7 +46,7 @@ static void a_wildcard_becomes_an_address_of_its_family(void **state)
     }
 }
 
-static void a_used_udp_port_is_not_free(void **state)
+TEST(a_used_udp_port_is_not_free)
 {
     struct sockaddr_in sa = {.sin_family = AF_INET};
     socklen_t len = sizeof(sa);
@@ -65,7 +65,7 @@ static void a_used_udp_port_is_not_free(void **state)
     assert_true(hth_peer_addr_udp_free(&addr));
 }
 
-static void remarks_name_the_reach(void **state)
+TEST(remarks_name_the_reach)
 {
     struct hth_addr addr = addr_of("127.0.0.1:1");
     (void)state;
@@ -74,15 +74,4 @@ static void remarks_name_the_reach(void **state)
     assert_non_null(strstr(hth_peer_addr_remark(&addr), "a private address"));
     addr = addr_of("203.0.113.9:1");
     assert_string_equal(hth_peer_addr_remark(&addr), "");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_given_address_is_announced),
-        cmocka_unit_test(a_wildcard_becomes_an_address_of_its_family),
-        cmocka_unit_test(a_used_udp_port_is_not_free),
-        cmocka_unit_test(remarks_name_the_reach),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,12 +2,11 @@
 /*
  * test_reach.c: a peer learns from others whether they reach it where it announces to be.
  */
-#include "support/test.h"
-
 #include "app/reach.h"
 #include "dht/peers.h"
 #include "rpc/dialback.h"
 #include "sim/world.h"
+#include "support/suite.h"
 
 #define S     HTH_US_PER_S
 #define PORT  4000
@@ -97,7 +96,7 @@ static bool all_known(void *arg)
     return true;
 }
 
-static void nobody_to_ask_leaves_it_unknown(void **state)
+TEST_WITH(nobody_to_ask_leaves_it_unknown, set_up, tear_down)
 {
     (void)state;
     join(&m[0], "m0", NULL);
@@ -105,7 +104,7 @@ static void nobody_to_ask_leaves_it_unknown(void **state)
     assert_int_equal(m[0].changes, 0);
 }
 
-static void reachable_peers_learn_that_they_are(void **state)
+TEST_WITH(reachable_peers_learn_that_they_are, set_up, tear_down)
 {
     size_t count = 3;
     (void)state;
@@ -118,7 +117,7 @@ static void reachable_peers_learn_that_they_are(void **state)
 
 /* One of four announces an address that leads nowhere: it learns that, and where it comes from; and
  * nothing changes for the others. */
-static void a_wrong_address_is_found_out(void **state)
+TEST_WITH(a_wrong_address_is_found_out, set_up, tear_down)
 {
     static const char *const wrong[] = {"10.99.0.1:4000", "203.0.113.9:4000", "127.0.0.1:4000"};
     (void)state;
@@ -140,7 +139,7 @@ static void a_wrong_address_is_found_out(void **state)
 }
 
 /* A second listener of the peer stands for a router that forwards the announced port. */
-static void verdict_changes_when_the_port_opens(void **state)
+TEST_WITH(verdict_changes_when_the_port_opens, set_up, tear_down)
 {
     struct hth_rpc_opts rpc = HTH_RPC_OPTS_INIT;
     struct hth_rpc *second;
@@ -168,7 +167,7 @@ static void verdict_changes_when_the_port_opens(void **state)
 
 /* A peer on the same machine dials it whatever its router does: its yes does not count, its no
  * does. */
-static void a_peer_on_this_machine_proves_nothing(void **state)
+TEST_WITH(a_peer_on_this_machine_proves_nothing, set_up, tear_down)
 {
     struct hth_rpc_opts rpc = HTH_RPC_OPTS_INIT;
     struct hth_dialback *answers;
@@ -198,7 +197,7 @@ static void a_peer_on_this_machine_proves_nothing(void **state)
 }
 
 /* Four keys say that they are at other ports of a machine that is none of theirs. */
-static void beacons_aim_few_dials_at_a_third_party(void **state)
+TEST_WITH(beacons_aim_few_dials_at_a_third_party, set_up, tear_down)
 {
     struct hth_node *third = hth_world_node(world, "third", NULL);
     struct hth_rpc_stats stats;
@@ -213,16 +212,4 @@ static void beacons_aim_few_dials_at_a_third_party(void **state)
     hth_world_run_for(world, 62 * S); /* the first round is after two */
     hth_rpc_stats(m[0].rpc, &stats);
     assert_in_range(stats.dials, 1, 3);
-}
-
-#define CASE(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        CASE(nobody_to_ask_leaves_it_unknown),       CASE(reachable_peers_learn_that_they_are),
-        CASE(a_wrong_address_is_found_out),          CASE(verdict_changes_when_the_port_opens),
-        CASE(a_peer_on_this_machine_proves_nothing), CASE(beacons_aim_few_dials_at_a_third_party),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,12 +4,12 @@
 
 #include "core/mem.h"
 #include "core/metrics.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 #include <math.h>
 
 /* A number that is not finite is null in its field, and all other fields are present. */
-static void number_that_is_not_finite_is_null(void **state)
+TEST(number_that_is_not_finite_is_null)
 {
     const struct hth_together nothing = {.peer = NULL};
     struct hth_metrics *metrics = hth_metrics_new();
@@ -40,7 +40,7 @@ static void number_that_is_not_finite_is_null(void **state)
 }
 
 /* How far apart the peers are, in parts of what they have; nothing while nothing was averaged. */
-static void distance_is_relative_to_the_norm(void **state)
+TEST(distance_is_relative_to_the_norm)
 {
     static const struct {
         double distance, norm, relative;
@@ -77,7 +77,7 @@ static uint64_t hash_of(const char *grid, uint32_t group, double share_max)
 }
 
 /* Trainers whose settings of groups differ must have different hashes, so that they never meet. */
-static void hash_covers_every_setting_of_groups(void **state)
+TEST(hash_covers_every_setting_of_groups)
 {
     uint64_t usual = hash_of("4x4", 8, 2);
     (void)state;
@@ -86,15 +86,4 @@ static void hash_covers_every_setting_of_groups(void **state)
     assert_true(hash_of(NULL, 8, 2) != usual);
     assert_true(hash_of("4x4", 9, 2) != usual);
     assert_true(hash_of("4x4", 8, 3) != usual);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(number_that_is_not_finite_is_null),
-        cmocka_unit_test(distance_is_relative_to_the_norm),
-        cmocka_unit_test(hash_covers_every_setting_of_groups),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_train_recall.c: a trainer that is done waits for those who watch, and for nobody else. */
-#include "support/test.h"
-
 #include "app/train_recall.h"
 #include "core/bytes.h"
 #include "monitor/recall.h"
 #include "sim/world.h"
+#include "support/suite.h"
 
 #define S        HTH_US_PER_S
 #define PORT     4000
@@ -109,7 +108,7 @@ static void finish_run(void)
     hth_train_recall_test(fx.recall, &test, false);
 }
 
-static void nobody_watches_nobody_is_waited_for(void **state)
+TEST_WITH(nobody_watches_nobody_is_waited_for, set_up, tear_down)
 {
     (void)state;
     assert_false(hth_train_recall_end(fx.recall, on_done, NULL));
@@ -118,7 +117,7 @@ static void nobody_watches_nobody_is_waited_for(void **state)
     assert_int_equal(fx.done, 2);
 }
 
-static void watcher_of_long_ago_is_not_waited_for(void **state)
+TEST_WITH(watcher_of_long_ago_is_not_waited_for, set_up, tear_down)
 {
     (void)state;
     ask(0);
@@ -127,7 +126,7 @@ static void watcher_of_long_ago_is_not_waited_for(void **state)
     assert_int_equal(fx.done, 1);
 }
 
-static void watchers_see_the_end(void **state)
+TEST_WITH(watchers_see_the_end, set_up, tear_down)
 {
     (void)state;
     ask(0);
@@ -158,7 +157,7 @@ static void watchers_see_the_end(void **state)
     assert_int_equal(fx.done, 1);
 }
 
-static void watcher_that_stays_away_is_waited_for_a_moment(void **state)
+TEST_WITH(watcher_that_stays_away_is_waited_for_a_moment, set_up, tear_down)
 {
     (void)state;
     ask(0);
@@ -170,7 +169,7 @@ static void watcher_that_stays_away_is_waited_for_a_moment(void **state)
     assert_int_equal(fx.done, 1);
 }
 
-static void wait_can_be_cut(void **state)
+TEST_WITH(wait_can_be_cut, set_up, tear_down)
 {
     (void)state;
     hth_train_recall_cut(NULL);
@@ -185,7 +184,7 @@ static void wait_can_be_cut(void **state)
 }
 
 /* The first to ask are forgotten; the time of the wait stays what it is. */
-static void crowd_of_watchers_is_bounded(void **state)
+TEST_WITH(crowd_of_watchers_is_bounded, set_up, tear_down)
 {
     (void)state;
     for (size_t i = 0; i < WATCHERS; i++)
@@ -198,19 +197,4 @@ static void crowd_of_watchers_is_bounded(void **state)
         run(0.5);
     }
     assert_int_equal(fx.done, 1);
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(nobody_watches_nobody_is_waited_for),
-        TEST(watcher_of_long_ago_is_not_waited_for),
-        TEST(watchers_see_the_end),
-        TEST(watcher_that_stays_away_is_waited_for_a_moment),
-        TEST(wait_can_be_cut),
-        TEST(crowd_of_watchers_is_bounded),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,7 +3,7 @@
 #include "benchmarks/beam.h"
 #include "core/limits.h"
 #include "core/mem.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 /* A clock that advances by 1, 2, 3 ... milliseconds per pair of readings. */
 struct ticks {
@@ -19,7 +19,7 @@ static int64_t tick(void *arg)
     return t->now_ns;
 }
 
-static void beam_is_verified_and_counted(void **state)
+TEST(beam_is_verified_and_counted)
 {
     (void)state;
     struct hth_grid grid;
@@ -69,10 +69,4 @@ static void beam_is_verified_and_counted(void **state)
         hth_mem_fail_at(0);
         hth_grid_view_unref(view);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(beam_is_verified_and_counted)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,7 +7,7 @@
 #include "benchmarks/layer.h"
 #include "benchmarks/timing.h"
 #include "core/mem.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 #include <stdlib.h>
 #include <time.h>
@@ -40,7 +40,7 @@ static struct hth_bench_swarm *swarm_of(const struct hth_bench *b, const char *k
     return swarm;
 }
 
-static void samples_give_median_and_spread(void **state)
+TEST(samples_give_median_and_spread)
 {
     (void)state;
     struct hth_bench_samples s;
@@ -58,7 +58,7 @@ static void samples_give_median_and_spread(void **state)
     assert_true(hth_bench_round(0) == 0);
 }
 
-static void distance_is_relative_and_infinite_for_nan(void **state)
+TEST(distance_is_relative_and_infinite_for_nan)
 {
     (void)state;
     const float a[] = {1, 2, 3}, b[] = {1, 2, 4}, bad[] = {1, NAN, 3};
@@ -69,7 +69,7 @@ static void distance_is_relative_and_infinite_for_nan(void **state)
 
 /* Results over the network equal those of direct kernel calls. Once an expert has learnt they
  * differ, and the comparison must say so. */
-static void comparison_fails_after_an_expert_has_learnt(void **state)
+TEST(comparison_fails_after_an_expert_has_learnt)
 {
     (void)state;
     struct hth_bench b = bench_of(false);
@@ -112,7 +112,7 @@ static void drive_counts(bool plain)
     hth_bench_swarm_free(swarm);
 }
 
-static void load_counts_rows_and_requests(void **state)
+TEST(load_counts_rows_and_requests)
 {
     (void)state;
     drive_counts(false);
@@ -120,7 +120,7 @@ static void load_counts_rows_and_requests(void **state)
 }
 
 /* A step sends one request per host and pass, counts every byte, and the layer learns. */
-static void layer_step_counts_requests_and_learns(void **state)
+TEST(layer_step_counts_requests_and_learns)
 {
     (void)state;
     struct hth_bench b = bench_of(false);
@@ -158,7 +158,7 @@ static FILE *output_of(int (*question)(int, char **), int argc, char **argv)
 }
 
 /* Each row is one JSON object on a line, with the documented names. */
-static void gate_prints_json_rows(void **state)
+TEST(gate_prints_json_rows)
 {
     (void)state;
     char name[] = "hearth bench gate", json[] = "--json", experts[] = "--experts", n[] = "256",
@@ -186,7 +186,7 @@ static double number(const json_t *row, const char *name)
 }
 
 /* Each mask has a row beside the causal mask; its keys are checked before, in double. */
-static void picture_prints_json_rows(void **state)
+TEST(picture_prints_json_rows)
 {
     (void)state;
     char name[] = "hearth bench picture", json[] = "--json", repeats[] = "--repeats=1";
@@ -207,7 +207,7 @@ static void picture_prints_json_rows(void **state)
 }
 
 /* An undisturbed run counts rather than a faster disturbed one. */
-static void undisturbed_run_counts_before_faster_ones(void **state)
+TEST(undisturbed_run_counts_before_faster_ones)
 {
     struct hth_bench_fastest f = {0};
     struct hth_bench_watch watch;
@@ -236,7 +236,7 @@ static void undisturbed_run_counts_before_faster_ones(void **state)
 }
 
 /* Every set of kernels has rows, alone and with helpers: rates for products, bytes for others. */
-static void kernels_print_json_rows(void **state)
+TEST(kernels_print_json_rows)
 {
     (void)state;
     static char words[][32] = {
@@ -284,7 +284,7 @@ static void kernels_print_json_rows(void **state)
 }
 
 /* A missing card is an error with a reason, and the CPU is not measured in its place. */
-static void missing_card_is_an_error(void **state)
+TEST(missing_card_is_an_error)
 {
     (void)state;
     char name[] = "hearth bench kernels", card[] = "--device=cuda:99",
@@ -294,7 +294,7 @@ static void missing_card_is_an_error(void **state)
     assert_int_equal(hth_bench_gate_main(2, refused), HTH_EXIT_USAGE);
 }
 
-static void unknown_question_is_an_error(void **state)
+TEST(unknown_question_is_an_error)
 {
     (void)state;
     char name[] = "hearth bench", what[] = "nonsense";
@@ -304,7 +304,7 @@ static void unknown_question_is_an_error(void **state)
 }
 
 /* A row is held against the quickest instruction for its type or a wider one. */
-static void peak_is_the_quickest_instruction(void **state)
+TEST(peak_is_the_quickest_instruction)
 {
     (void)state;
     struct hth_bench_peaks p = {0};
@@ -321,23 +321,4 @@ static void peak_is_the_quickest_instruction(void **state)
     p.rate[HTH_PEAK_AMX] = 3419e9;
     assert_int_equal(hth_bench_peaks_best(&p, HTH_MATMUL_F32), HTH_PEAK_AVX512);
     assert_int_equal(hth_bench_peaks_best(&p, HTH_MATMUL_BF16), HTH_PEAK_AMX);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(samples_give_median_and_spread),
-        cmocka_unit_test(peak_is_the_quickest_instruction),
-        cmocka_unit_test(distance_is_relative_and_infinite_for_nan),
-        cmocka_unit_test(comparison_fails_after_an_expert_has_learnt),
-        cmocka_unit_test(load_counts_rows_and_requests),
-        cmocka_unit_test(layer_step_counts_requests_and_learns),
-        cmocka_unit_test(gate_prints_json_rows),
-        cmocka_unit_test(picture_prints_json_rows),
-        cmocka_unit_test(undisturbed_run_counts_before_faster_ones),
-        cmocka_unit_test(kernels_print_json_rows),
-        cmocka_unit_test(missing_card_is_an_error),
-        cmocka_unit_test(unknown_question_is_an_error),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

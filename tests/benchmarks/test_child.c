@@ -2,7 +2,7 @@
 /* test_child.c: a child of a benchmark answers, and ends with its own children, however we end. */
 #define _GNU_SOURCE
 #include "benchmarks/child.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -43,7 +43,7 @@ static void hear_pids(struct hth_bench_child *c, long pid[2])
     assert_true(runs(pid[0]) && runs(pid[1]));
 }
 
-static void child_answers(void **state)
+TEST(child_answers)
 {
     static const char *const argv[] = {"cat", NULL};
     struct hth_bench_child c;
@@ -60,7 +60,7 @@ static void child_answers(void **state)
     hth_bench_child_end(&c);
 }
 
-static void no_program_is_no_child(void **state)
+TEST(no_program_is_no_child)
 {
     static const char *const argv[] = {"/nonexistent/program", NULL};
     struct hth_bench_child c;
@@ -72,7 +72,7 @@ static void no_program_is_no_child(void **state)
     hth_bench_child_end(&c);
 }
 
-static void child_that_does_not_end_is_killed_with_its_own(void **state)
+TEST(child_that_does_not_end_is_killed_with_its_own)
 {
     struct hth_bench_child c;
     long pid[2];
@@ -84,7 +84,7 @@ static void child_that_does_not_end_is_killed_with_its_own(void **state)
     must_end(pid[1]);
 }
 
-static void children_end_with_a_parent_that_is_killed(void **state)
+TEST(children_end_with_a_parent_that_is_killed)
 {
     int told[2];
     long pid[2];
@@ -106,15 +106,4 @@ static void children_end_with_a_parent_that_is_killed(void **state)
     must_end(pid[1]);
     close(told[0]);
     close(told[1]);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(child_answers),
-        cmocka_unit_test(no_program_is_no_child),
-        cmocka_unit_test(child_that_does_not_end_is_killed_with_its_own),
-        cmocka_unit_test(children_end_with_a_parent_that_is_killed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,10 +5,10 @@
  */
 #include "benchmarks/peers.h"
 
-#include "support/test.h"
+#include "support/suite.h"
 
 /* A row has the median of each side, their ratio, and the spread of the pairs' ratios. */
-static void ratio_is_ours_over_peer_where_more_is_better(void **state)
+TEST(ratio_is_ours_over_peer_where_more_is_better)
 {
     (void)state;
     const struct hth_bench_peers_pairs p = {
@@ -19,7 +19,7 @@ static void ratio_is_ours_over_peer_where_more_is_better(void **state)
     assert_close(f.spread, (4.0 - 2) / 2.5, 1e-3, 0); /* of 2, 2, 3 and 4 */
 }
 
-static void ratio_is_peer_over_ours_where_less_is_better(void **state)
+TEST(ratio_is_peer_over_ours_where_less_is_better)
 {
     (void)state;
     const struct hth_bench_peers_pairs p = {.ours = {2, 4, 1}, .peer = {80, 80, 100}, .count = 3};
@@ -28,7 +28,7 @@ static void ratio_is_peer_over_ours_where_less_is_better(void **state)
     assert_close(f.spread, (100.0 - 20) / 40, 1e-3, 0);
 }
 
-static void one_run_has_no_spread(void **state)
+TEST(one_run_has_no_spread)
 {
     (void)state;
     const struct hth_bench_peers_pairs p = {.ours = {3}, .peer = {2}, .count = 1};
@@ -38,7 +38,7 @@ static void one_run_has_no_spread(void **state)
 
 #ifdef HTH_BENCH_AVERAGERS
 /* Case C as a whole, 16 averagers and their DHT, which compares with the true mean itself. */
-static void averagers_find_the_true_mean(void **state)
+TEST(averagers_find_the_true_mean)
 {
     (void)state;
     const struct hth_bench_peers_side *side = &hth_bench_peers_averagers;
@@ -55,16 +55,3 @@ static void averagers_find_the_true_mean(void **state)
     side->close(ours);
 }
 #endif
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ratio_is_ours_over_peer_where_more_is_better),
-        cmocka_unit_test(ratio_is_peer_over_ours_where_less_is_better),
-        cmocka_unit_test(one_run_has_no_spread),
-#ifdef HTH_BENCH_AVERAGERS
-        cmocka_unit_test(averagers_find_the_true_mean),
-#endif
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

@@ -3,11 +3,11 @@
 #include "cli/cli.h"
 #include "core/limits.h"
 #include "core/mem.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 #include <stdlib.h>
 
-static void whole_numbers_are_parsed_within_bounds(void **state)
+TEST(whole_numbers_are_parsed_within_bounds)
 {
     (void)state;
     uint64_t n;
@@ -28,7 +28,7 @@ static void whole_numbers_are_parsed_within_bounds(void **state)
     assert_err(HTH_E_USAGE, hth_cli_parse_u64("11", 1, 10, &n));
 }
 
-static void sizes_are_parsed_with_units(void **state)
+TEST(sizes_are_parsed_with_units)
 {
     (void)state;
     static const struct {
@@ -51,7 +51,7 @@ static void sizes_are_parsed_with_units(void **state)
         assert_err(HTH_E_USAGE, hth_cli_parse_size(bad[i], &bytes));
 }
 
-static void times_are_parsed_with_a_unit(void **state)
+TEST(times_are_parsed_with_a_unit)
 {
     (void)state;
     static const struct {
@@ -70,7 +70,7 @@ static void times_are_parsed_with_a_unit(void **state)
         assert_err(HTH_E_USAGE, hth_cli_parse_time(bad[i], &time_us));
 }
 
-static void bytes_are_printed_with_three_digits(void **state)
+TEST(bytes_are_printed_with_three_digits)
 {
     (void)state;
     char out[16];
@@ -100,7 +100,7 @@ static void bytes_are_printed_with_three_digits(void **state)
     assert_string_equal(hth_cli_count_text(UINT64_MAX, count), "18,446,744,073,709,551,615");
 }
 
-static void every_error_has_a_listed_exit_code(void **state)
+TEST(every_error_has_a_listed_exit_code)
 {
     (void)state;
     assert_int_equal(hth_exit_of(HTH_OK), 0);
@@ -127,7 +127,7 @@ static void every_error_has_a_listed_exit_code(void **state)
     }
 }
 
-static void state_folder_follows_xdg(void **state)
+TEST(state_folder_follows_xdg)
 {
     (void)state;
     setenv("HOME", "/home/x", 1);
@@ -146,7 +146,7 @@ static void state_folder_follows_xdg(void **state)
     hth_free(dir);
 }
 
-static void log_options_set_levels_and_format(void **state)
+TEST(log_options_set_levels_and_format)
 {
     (void)state;
     struct hth_log log;
@@ -161,7 +161,7 @@ static void log_options_set_levels_and_format(void **state)
 }
 
 /* The budget is a quarter of the memory, with a lower bound, also if the memory is unknown. */
-static void body_budget_is_a_bounded_quarter_of_memory(void **state)
+TEST(body_budget_is_a_bounded_quarter_of_memory)
 {
     (void)state;
     const int64_t least = HTH_APP_BODIES_BYTES_MIN;
@@ -170,19 +170,4 @@ static void body_budget_is_a_bounded_quarter_of_memory(void **state)
     assert_true(hth_cli_bodies_bytes(4 * least - 4) == least);
     assert_true(hth_cli_bodies_bytes(1) == least);
     assert_true(hth_cli_bodies_bytes(0) == HTH_APP_BODIES_BYTES_UNKNOWN);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(whole_numbers_are_parsed_within_bounds),
-        cmocka_unit_test(sizes_are_parsed_with_units),
-        cmocka_unit_test(times_are_parsed_with_a_unit),
-        cmocka_unit_test(bytes_are_printed_with_three_digits),
-        cmocka_unit_test(every_error_has_a_listed_exit_code),
-        cmocka_unit_test(state_folder_follows_xdg),
-        cmocka_unit_test(log_options_set_levels_and_format),
-        cmocka_unit_test(body_budget_is_a_bounded_quarter_of_memory),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,7 +5,7 @@
  */
 #include "cli/config.h"
 #include "core/mem.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 static struct hth_runfile *parse(const char *text)
 {
@@ -27,7 +27,7 @@ static const char LM[] =
     "experts: {optimizer: {kind: lamb, rate: 0.25, trust_max: 10, clip: 4}, step_rows: 33,"
     " step_age_s: 2.5, batch_rows_max: 77, norm_max: 8}\n";
 
-static void server_gets_rows_and_microseconds(void **state)
+TEST(server_gets_rows_and_microseconds)
 {
     struct hth_runfile *run = parse(LM);
     struct hth_server_opts o;
@@ -43,7 +43,7 @@ static void server_gets_rows_and_microseconds(void **state)
 }
 
 /* 16 times the run file's micro-batch, whose samples have a row for each position. */
-static void server_takes_the_rows_of_every_model(void **state)
+TEST(server_takes_the_rows_of_every_model)
 {
     static const struct {
         const char *model;
@@ -69,7 +69,7 @@ static void server_takes_the_rows_of_every_model(void **state)
     }
 }
 
-static void trunk_and_experts_get_separate_optimisers(void **state)
+TEST(trunk_and_experts_get_separate_optimisers)
 {
     struct hth_runfile *run = parse(LM);
     struct hth_train_optim trunk;
@@ -98,7 +98,7 @@ static void trunk_and_experts_get_separate_optimisers(void **state)
     hth_runfile_free(run);
 }
 
-static void model_follows_the_run_file(void **state)
+TEST(model_follows_the_run_file)
 {
     struct hth_runfile *run = parse(LM);
     struct hth_model_opts o;
@@ -137,7 +137,7 @@ static void model_follows_the_run_file(void **state)
 }
 
 /* The model of "Training Transformers Together": its own counts, to the last digit. */
-static void parameters_of_the_paper_are_counted(void **state)
+TEST(parameters_of_the_paper_are_counted)
 {
 #define PAPER                                                                                      \
     "run: paper\nmodel: {kind: picture, expert: none, dim: 1024, layers: 64, heads: 16,"           \
@@ -167,7 +167,7 @@ static void parameters_of_the_paper_are_counted(void **state)
     }
 }
 
-static void layers_get_masks_and_sets(void **state)
+TEST(layers_get_masks_and_sets)
 {
     static const enum hth_mask_kind want[] = {HTH_MASK_ROW, HTH_MASK_COLUMN, HTH_MASK_ROW,
                                               HTH_MASK_ROW, HTH_MASK_ROW,    HTH_MASK_CONV};
@@ -194,7 +194,7 @@ static void layers_get_masks_and_sets(void **state)
 }
 
 /* Training data and test set do not overlap, and all trainers have the same test set. */
-static void training_and_test_data_do_not_overlap(void **state)
+TEST(training_and_test_data_do_not_overlap)
 {
     static const char *const texts[] = {
         LM, "run: a\ndata: {path: /tmp/f, shuffle_rows: 9, shift: 4}\n"};
@@ -228,18 +228,4 @@ static void training_and_test_data_do_not_overlap(void **state)
         hth_config_data_clear(&paths);
         hth_runfile_free(run);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(server_gets_rows_and_microseconds),
-        cmocka_unit_test(server_takes_the_rows_of_every_model),
-        cmocka_unit_test(trunk_and_experts_get_separate_optimisers),
-        cmocka_unit_test(model_follows_the_run_file),
-        cmocka_unit_test(parameters_of_the_paper_are_counted),
-        cmocka_unit_test(layers_get_masks_and_sets),
-        cmocka_unit_test(training_and_test_data_do_not_overlap),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

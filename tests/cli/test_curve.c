@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_curve.c: curves of made-up lines: resumed runs, pauses, torn lines, tests between points. */
 #include "cli/curve.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 #define P(t, step, samples, loss)                                                                  \
     "{\"kind\":\"progress\",\"t\":" #t ",\"step\":" #step ",\"samples\":" #samples                 \
@@ -88,7 +88,7 @@ static void check(const char *what, const struct hth_curve_line *line, size_t co
     }
 }
 
-static void curves_are_those_of_their_lines(void **state)
+TEST(curves_are_those_of_their_lines)
 {
     (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
@@ -101,10 +101,4 @@ static void curves_are_those_of_their_lines(void **state)
             fail_msg("%s: %d bad lines", c->what, (int)curve.lines_bad);
         hth_curve_clear(&curve);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(curves_are_those_of_their_lines)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

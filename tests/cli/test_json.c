@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "cli/json.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@ static char *text_of(const json_t *o)
     return text;
 }
 
-static void fields_keep_order_and_type(void **state)
+TEST(fields_keep_order_and_type)
 {
     json_t *o = json_object(), *list = json_array();
     char *text;
@@ -33,7 +33,7 @@ static void fields_keep_order_and_type(void **state)
 }
 
 /* A value that JSON cannot express is null in its field, and all other fields are present. */
-static void value_without_json_form_is_null(void **state)
+TEST(value_without_json_form_is_null)
 {
     json_t *o = json_object(), *again;
     char *text;
@@ -56,7 +56,7 @@ static void value_without_json_form_is_null(void **state)
     json_decref(o);
 }
 
-static void line_has_fifteen_digits(void **state)
+TEST(line_has_fifteen_digits)
 {
     char line[64] = "";
     FILE *to = fmemopen(line, sizeof(line), "w");
@@ -68,15 +68,4 @@ static void line_has_fifteen_digits(void **state)
     hth_json_print_take(to, o);
     fclose(to);
     assert_string_equal(line, "{\"third\":0.333333333333333}");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fields_keep_order_and_type),
-        cmocka_unit_test(value_without_json_form_is_null),
-        cmocka_unit_test(line_has_fifteen_digits),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,7 +8,7 @@
 #include "cli/config.h"
 #include "core/mem.h"
 #include "sim/world.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 #define PORT    4000
 #define HOLDERS 5
@@ -120,7 +120,7 @@ static void fetch(void)
     hth_world_run_for(fx.world, 5 * HTH_US_PER_S);
 }
 
-static void wrong_files_are_named_and_the_next_peer_asked(void **state)
+TEST_WITH(wrong_files_are_named_and_the_next_peer_asked, setup, teardown)
 {
     static uint8_t large[HTH_RUNFILE_BYTES_MAX + 1];
     (void)state;
@@ -142,7 +142,7 @@ static void wrong_files_are_named_and_the_next_peer_asked(void **state)
 }
 
 /* A file of the largest size passes, and peers that are heard of later are asked. */
-static void later_peers_are_asked(void **state)
+TEST_WITH(later_peers_are_asked, setup, teardown)
 {
     static uint8_t full[HTH_RUNFILE_BYTES_MAX];
     (void)state;
@@ -160,7 +160,7 @@ static void later_peers_are_asked(void **state)
     assert_non_null(fx.got);
 }
 
-static void files_of_other_runs_are_told_apart(void **state)
+TEST_WITH(files_of_other_runs_are_told_apart, setup, teardown)
 {
     (void)state;
     struct hth_runfile *run = NULL;
@@ -175,14 +175,4 @@ static void files_of_other_runs_are_told_apart(void **state)
     assert_err(HTH_E_PASS_OTHER_RUN, judge(right, &run));
     assert_err(HTH_E_CONFIG, judge(damaged, &run));
     assert_null(run);
-}
-
-#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {CASE(wrong_files_are_named_and_the_next_peer_asked),
-                                       CASE(later_peers_are_asked),
-                                       CASE(files_of_other_runs_are_told_apart)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,14 +4,14 @@
 #include "core/mem.h"
 #include "core/yaml.h"
 #include "kernels/quant.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 static enum hth_err parse(const char *text, struct hth_runfile **run, char *error)
 {
     return hth_runfile_parse("x.yaml", (const uint8_t *)text, strlen(text), run, error);
 }
 
-static void values_left_out_take_defaults(void **state)
+TEST(values_left_out_take_defaults)
 {
     (void)state;
     struct hth_runfile *run;
@@ -43,7 +43,7 @@ static void values_left_out_take_defaults(void **state)
     hth_runfile_free(run);
 }
 
-static void every_value_is_parsed(void **state)
+TEST(every_value_is_parsed)
 {
     (void)state;
     struct hth_runfile *run;
@@ -75,7 +75,7 @@ static void every_value_is_parsed(void **state)
     hth_runfile_free(run);
 }
 
-static void averaging_defaults_and_values(void **state)
+TEST(averaging_defaults_and_values)
 {
     (void)state;
     struct hth_runfile *run;
@@ -112,7 +112,7 @@ static void averaging_defaults_and_values(void **state)
     hth_runfile_free(run);
 }
 
-static void auto_wire_follows_compute(void **state)
+TEST(auto_wire_follows_compute)
 {
     (void)state;
     static const struct {
@@ -137,7 +137,7 @@ static void auto_wire_follows_compute(void **state)
     }
 }
 
-static void averaging_mistakes_are_named(void **state)
+TEST(averaging_mistakes_are_named)
 {
     (void)state;
     static const struct {
@@ -184,7 +184,7 @@ static void each_must_say(const struct mistake *cases, size_t count)
 }
 
 /* Keys of model and data that contradict each other. */
-static void pairs_must_fit(void **state)
+TEST(pairs_must_fit)
 {
     (void)state;
     static const struct mistake cases[] = {
@@ -209,7 +209,7 @@ static void pairs_must_fit(void **state)
     each_must_say(cases, HTH_ARRAY_LEN(cases));
 }
 
-static void mistakes_are_named(void **state)
+TEST(mistakes_are_named)
 {
     (void)state;
     static const struct mistake cases[] = {
@@ -270,7 +270,7 @@ static void mistakes_are_named(void **state)
     each_must_say(cases, HTH_ARRAY_LEN(cases));
 }
 
-static void values_of_a_wrong_kind_say_what_is_needed(void **state)
+TEST(values_of_a_wrong_kind_say_what_is_needed)
 {
     (void)state;
     static const struct mistake cases[] = {
@@ -318,7 +318,7 @@ static void file_with(const char *path, const char *value, char *out, size_t siz
 }
 
 /* The defaults that are shown are those of the parser; texts such as "train.steps" name one. */
-static void shown_defaults_hold(void **state)
+TEST(shown_defaults_hold)
 {
     (void)state;
     struct hth_runfile *run;
@@ -343,7 +343,7 @@ static void shown_defaults_hold(void **state)
 }
 
 /* Every bound that is shown holds: the number itself is good, the next one is not. */
-static void shown_ranges_hold(void **state)
+TEST(shown_ranges_hold)
 {
     /* keys that have an effect only with another one */
     static const char *const needed[][2] = {{"model.inputs", "data: {kind: set}\n"},
@@ -382,7 +382,7 @@ static void shown_ranges_hold(void **state)
 }
 
 /* The canonical form has what the values say, however the file says it. */
-static void canonical_form_ignores_spelling(void **state)
+TEST(canonical_form_ignores_spelling)
 {
     (void)state;
     static const char *const same[] = {
@@ -426,7 +426,7 @@ static void canonical_form_ignores_spelling(void **state)
     }
 }
 
-static void huge_file_is_refused(void **state)
+TEST(huge_file_is_refused)
 {
     (void)state;
     struct hth_runfile *run;
@@ -440,23 +440,4 @@ static void huge_file_is_refused(void **state)
     assert_ok(parse(text, &run, error));
     hth_runfile_free(run);
     hth_free(text);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(values_left_out_take_defaults),
-        cmocka_unit_test(every_value_is_parsed),
-        cmocka_unit_test(averaging_defaults_and_values),
-        cmocka_unit_test(averaging_mistakes_are_named),
-        cmocka_unit_test(auto_wire_follows_compute),
-        cmocka_unit_test(mistakes_are_named),
-        cmocka_unit_test(pairs_must_fit),
-        cmocka_unit_test(values_of_a_wrong_kind_say_what_is_needed),
-        cmocka_unit_test(shown_defaults_hold),
-        cmocka_unit_test(shown_ranges_hold),
-        cmocka_unit_test(canonical_form_ignores_spelling),
-        cmocka_unit_test(huge_file_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,9 +4,9 @@
  * of a pseudo terminal and keeps the screen as a terminal would. And lines as JSON.
  */
 #define _GNU_SOURCE
-#include "support/test.h"
 
 #include "cli/cli.h"
+#include "support/suite.h"
 
 #include <jansson.h>
 #include <pty.h>
@@ -115,7 +115,7 @@ static void ended(void)
     hth_say("the end");
 }
 
-static void test_lines_and_progress_keep_apart_at_any_width(void **state)
+TEST(test_lines_and_progress_keep_apart_at_any_width)
 {
     static const int widths[] = {10, 40, 71, 72, 85, 86, 87, 200, 0};
     (void)state;
@@ -143,7 +143,7 @@ static void interrupted(void)
     hth_say_note("stopping");
 }
 
-static void test_an_echo_behind_the_progress_line_goes_with_it(void **state)
+TEST(test_an_echo_behind_the_progress_line_goes_with_it)
 {
     struct screen s;
     (void)state;
@@ -163,7 +163,7 @@ static void in_json(void)
     hth_cli_say_error("no \\ text");
 }
 
-static void test_every_line_is_an_object_in_json(void **state)
+TEST(test_every_line_is_an_object_in_json)
 {
     static const struct {
         const char *level, *msg;
@@ -213,19 +213,8 @@ static void to_a_file(void)
     assert_string_equal(text, "step 1\nnews\nstep 2\n");
 }
 
-static void test_progress_in_a_file_is_lines(void **state)
+TEST(test_progress_in_a_file_is_lines)
 {
     (void)state;
     to_a_file();
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lines_and_progress_keep_apart_at_any_width),
-        cmocka_unit_test(test_an_echo_behind_the_progress_line_goes_with_it),
-        cmocka_unit_test(test_every_line_is_an_object_in_json),
-        cmocka_unit_test(test_progress_in_a_file_is_lines),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,8 +3,6 @@
  * test_shipped.c: files are found beside the program, in ../share/hearth, and in the source tree.
  */
 #define _DEFAULT_SOURCE /* mkdtemp */
-#include "support/test.h"
-
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +11,7 @@
 
 #include "cli/shipped.h"
 #include "core/mem.h"
+#include "support/suite.h"
 
 #define NAME "benchmarks/torch_ffn.py"
 
@@ -47,7 +46,7 @@ static void assert_found(const char *root, const char *where)
     hth_free(program);
 }
 
-static void file_beside_the_program_comes_first(void **state)
+TEST(file_beside_the_program_comes_first)
 {
     static const char *const folders[] = {"bin", "bin/benchmarks", "share", "share/hearth",
                                           "share/hearth/benchmarks"};
@@ -71,7 +70,7 @@ static void file_beside_the_program_comes_first(void **state)
 }
 
 /* Every file that the program asks for is in the source tree under its installed name. */
-static void shipped_files_are_in_the_source_tree(void **state)
+TEST(shipped_files_are_in_the_source_tree)
 {
     static const char *const names[] = {NAME, "benchmarks/kernels/torch_block.py",
                                         "scenarios/files/faults.yaml"};
@@ -84,13 +83,4 @@ static void shipped_files_are_in_the_source_tree(void **state)
     char *none = hth_shipped_find("no/such.file");
     assert_non_null(strstr(none, "/no/such.file"));
     hth_free(none);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(file_beside_the_program_comes_first),
-        cmocka_unit_test(shipped_files_are_in_the_source_tree),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

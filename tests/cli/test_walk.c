@@ -3,7 +3,7 @@
 #include "cli/bar.h"
 #include "cli/walk.h"
 #include "core/mem.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -27,7 +27,7 @@ static void make(const char *root, const char *name)
     hth_free(path);
 }
 
-static void files_are_listed_by_path(void **state)
+TEST(files_are_listed_by_path)
 {
     (void)state;
     static const char *const names[] = {"b.png",   "a/",      "a/2.png", "a/1.png",
@@ -52,7 +52,7 @@ static void files_are_listed_by_path(void **state)
     assert_err(HTH_E_NO_FILE, hth_walk_list(root, 100, &walk));
 }
 
-static void folders_too_deep_are_refused(void **state)
+TEST(folders_too_deep_are_refused)
 {
     (void)state;
     char root[] = "/tmp/hth_walk_XXXXXX", path[256] = "";
@@ -68,7 +68,7 @@ static void folders_too_deep_are_refused(void **state)
     hth_free(command);
 }
 
-static void a_bar_shows_rate_and_time_left(void **state)
+TEST(a_bar_shows_rate_and_time_left)
 {
     (void)state;
     char text[160];
@@ -76,14 +76,4 @@ static void a_bar_shows_rate_and_time_left(void **state)
                         "packing  [######..............]  1,200 of 3,600  600/s  4.0 s left");
     assert_string_equal(hth_bar_text("packing", 0, 0, 0, text),
                         "packing  [....................]  0 of 0  0/s  0.0 s left");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(files_are_listed_by_path),
-        cmocka_unit_test(folders_too_deep_are_refused),
-        cmocka_unit_test(a_bar_shows_rate_and_time_left),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

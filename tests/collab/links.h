@@ -10,16 +10,28 @@
 
 enum { MEMBERS = 6 };
 
-static inline struct hth_chain *empty_chain(bool eventual, uint32_t window, uint32_t links_max,
-                                            uint32_t rolls_max)
+static inline struct hth_chain *empty_chain(bool eventual, uint32_t window, uint32_t links_max)
 {
     const struct hth_chain_opts opts = {.crypto = hth_crypto_openssl(),
                                         .window = window,
                                         .eventual = eventual,
                                         .links_max = links_max,
-                                        .members_max = MEMBERS,
-                                        .rolls_max = rolls_max};
+                                        .members_max = MEMBERS};
     return hth_chain_new(&opts);
+}
+
+/* Its members are lives 0, 1, ... of the peers `first`, first - 1, ... */
+static inline struct hth_chain *peopled_chain(bool eventual, uint32_t window, uint32_t links_max,
+                                              uint8_t first)
+{
+    struct hth_chain *chain = empty_chain(eventual, window, links_max);
+    for (uint8_t i = 0; i < MEMBERS; i++) {
+        struct hth_peer_id id = {{(uint8_t)(first - i)}};
+        uint16_t number;
+        assert_ok(hth_chain_member(chain, &id, i, &number));
+        assert_int_equal(number, i);
+    }
+    return chain;
 }
 
 /* A link whose roll has the members named "ABC"; small letters leave; "*" before one: in part, "-":
@@ -65,7 +77,7 @@ static inline enum hth_err read_copy(const struct hth_chain *from, uint32_t link
     hth_writer_init(&w, bytes, sizeof(bytes));
     hth_chain_write(from, link, &w);
     hth_reader_init(&r, bytes, w.pos);
-    return anchor ? hth_chain_read_anchor(to, &r, before, out) : hth_chain_read(to, &r, out);
+    return hth_chain_read(to, &r, anchor ? &before : NULL, out);
 }
 
 static inline uint32_t copy(const struct hth_chain *from, uint32_t link, struct hth_chain *to)

@@ -11,8 +11,7 @@ static struct hth_chain *make_chain(uint32_t links_max)
                                         .window = 16,
                                         .eventual = true,
                                         .links_max = links_max,
-                                        .members_max = 4,
-                                        .rolls_max = STEPS_MAX};
+                                        .members_max = 4};
     return hth_chain_new(&opts);
 }
 
@@ -45,7 +44,7 @@ uint32_t copy_links(const struct run *r, uint32_t link, struct hth_chain *into)
     hth_chain_write(r->chain, link, &w);
     assert_ok(w.err);
     hth_reader_init(&rd, bytes, w.pos);
-    assert_ok(hth_chain_read(into, &rd, &out));
+    assert_ok(hth_chain_read(into, &rd, NULL, &out));
     return out;
 }
 

@@ -44,8 +44,8 @@ hth_mutant(tally choice.c
     "if (c->seats == 0 &&")
 # A head names step, link before and roll, not the bits.
 hth_mutant(head
-    chain.c "hth_write_u32(w, link->ballot)" "(void)0"
-    chain.c "hth_write_bytes(w, &link->mean, sizeof(link->mean))" "(void)0")
+    chain.c "hth_wire_u32(io, &link->ballot)" "(void)0"
+    chain.c "hth_wire_bytes(io, &link->mean, sizeof(link->mean))" "(void)0")
 # A member that did not see its step end brings the same samples again.
 hth_mutant(batch chain.c
     "link = hth_chain_at(chain, link)->prev) {"
@@ -55,10 +55,8 @@ hth_mutant(leave
     choice.c "if (!(roll[i].marks & (HTH_ROLL_IN | HTH_ROLL_PART)))" "if (roll[i].marks == 0)"
     choice.c "stays : HTH_ROLL_PART"
     "stays : roll[i].marks & HTH_ROLL_LEFT ? HTH_ROLL_LEFT : HTH_ROLL_PART"
-    choice.c "return link->roll[i].marks & HTH_ROLL_IN"
+    chain.c "return link->roll[i].marks & HTH_ROLL_IN"
     "return link->roll[i].marks & (HTH_ROLL_IN | HTH_ROLL_LEFT)"
-    chain.c "return is_in(find_entry(ctx, member))"
-    "return find_entry(ctx, member) != NULL && find_entry(ctx, member)->marks != HTH_ROLL_PART"
     chain.c "return marks == HTH_ROLL_PART ||" "return marks == HTH_ROLL_LEFT || marks == HTH_ROLL_PART ||")
 # A member that starts again from a checkpoint votes as before.
 hth_mutant(amnesia chain.c

@@ -190,8 +190,7 @@ struct hth_chain *line_chain(const struct line *l, const struct hth_crypto *cryp
                                   .window = 16,
                                   .eventual = l->eventual,
                                   .links_max = l->links_max,
-                                  .members_max = l->members_max,
-                                  .rolls_max = l->links_max * MEMBERS_MAX};
+                                  .members_max = l->members_max};
     struct hth_chain *chain = hth_chain_new(&opts);
     struct hth_roll roll[MEMBERS_MAX];
     struct hth_chain_link genesis = {.prev = HTH_LINK_NONE,

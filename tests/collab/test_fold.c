@@ -9,11 +9,7 @@ enum { FOLD = HTH_FOLD_STEPS };
 
 static struct hth_chain *empty(void)
 {
-    struct hth_chain *chain = empty_chain(false, 3, 400, 4000);
-    for (uint8_t i = 0; i < MEMBERS; i++)
-        assert_ok(
-            hth_chain_member(chain, &(struct hth_peer_id){{(uint8_t)(9 - i)}}, i, &(uint16_t){0}));
-    return chain;
+    return peopled_chain(false, 3, 400, 9);
 }
 
 /* Steps of ABC up to that one; in each fourth C's values are in some parts only. */
@@ -32,8 +28,8 @@ static struct hth_chain *read_from(const struct hth_chain *from, uint32_t first,
     struct hth_chain *to = empty();
     uint32_t got;
     for (uint32_t i = first; i <= last; i++)
-        assert_ok(read_copy(from, i, to, i == first && i > 0, hth_chain_samples_before(from, first),
-                            &got));
+        assert_ok(read_copy(from, i, to, i == first && i > 0,
+                            hth_chain_held(from, first)->samples_before, &got));
     return to;
 }
 
@@ -52,11 +48,11 @@ TEST(bytes_are_golden)
     struct hth_chain *chain = empty();
     go_on(chain, FOLD);
     char hex[2 * HTH_HASH_LEN + 1];
-    hth_hex(hth_chain_fold(chain, FOLD)->b, HTH_HASH_LEN, hex);
+    hth_hex(hth_chain_held(chain, FOLD)->fold.b, HTH_HASH_LEN, hex);
     assert_string_equal(hex, "d55a85b311287b0271082803d27aafde77c5fcee5064cec106329e4a105c41bb");
     hth_hex(hth_chain_head(chain, FOLD)->b, HTH_HASH_LEN, hex);
     assert_string_equal(hex, "bc5c1ee326524f88075ec8e1e4a6a838c47aad28705bb213822f628015996c15");
-    const struct hth_fold *fold = *hth_chain_table(chain, FOLD);
+    const struct hth_fold *fold = hth_chain_held(chain, FOLD)->table;
     uint8_t bytes[HTH_FOLD_BYTES_MAX];
     assert_int_equal(hth_fold_write(fold, bytes), 8 + 4 + 3 * 44);
     assert_true(fold->rest == 2000 && fold->count == 3); /* C is in part of the genesis */
@@ -68,7 +64,7 @@ TEST(bytes_are_golden)
 /* A step alone has no witness, and the lives of one peer are one. */
 TEST(totals_are_of_peers_that_were_seen)
 {
-    struct hth_chain *chain = empty_chain(false, 3, 400, 4000);
+    struct hth_chain *chain = empty_chain(false, 3, 400);
     uint16_t member;
     uint32_t at = HTH_LINK_NONE;
     for (uint8_t i = 0; i < 3; i++) {
@@ -90,12 +86,9 @@ TEST(totals_are_of_peers_that_were_seen)
 /* Those with the fewest samples are in the rest. A larger table is not taken. */
 TEST(a_fold_is_bounded)
 {
-    enum { ALL = HTH_FOLD_PEERS_MAX + 6 };
-    const struct hth_chain_opts opts = {.crypto = hth_crypto_openssl(),
-                                        .window = 3,
-                                        .links_max = 8,
-                                        .members_max = ALL,
-                                        .rolls_max = 8 * ALL};
+    enum { LIST = HTH_ROLL_MEMBERS_MAX, ALL = LIST + 6 };
+    const struct hth_chain_opts opts = {
+        .crypto = hth_crypto_openssl(), .window = 3, .links_max = 8, .members_max = ALL};
     struct hth_chain *chain = hth_chain_new(&opts);
     static struct hth_roll roll[ALL];
     static uint8_t bytes[HTH_FOLD_BYTES_MAX + 44];
@@ -104,22 +97,26 @@ TEST(a_fold_is_bounded)
         struct hth_peer_id id = {{(uint8_t)(i >> 8), (uint8_t)i}};
         assert_ok(hth_chain_member(chain, &id, 1, &roll[i].member));
         roll[i].marks = HTH_ROLL_IN;
-        roll[i].samples = (i * 7 + 3) % ALL;
     }
-    for (uint32_t step = FOLD - 2; step <= FOLD; step++) {
-        struct hth_chain_link link = {.step = step, .prev = at, .roll = roll, .count = ALL};
+    for (uint32_t step = FOLD - 3; step <= FOLD; step++) {
+        uint32_t first = step < FOLD - 1 ? 0 : ALL - LIST;
+        struct hth_chain_link link = {.step = step, .prev = at, .roll = roll + first};
+        for (uint32_t i = 0; i < ALL; i++) /* each brings some once */
+            roll[i].samples =
+                step == (i < LIST ? FOLD - 2 : FOLD - 1) ? (i * 7 + 3) % ALL : 0;
+        link.count = LIST;
         link.kind = at == HTH_LINK_NONE ? HTH_LINK_GENESIS : HTH_LINK_STEP;
         assert_ok(hth_chain_add(chain, &link, &at));
     }
-    const struct hth_fold *fold = *hth_chain_table(chain, at);
-    assert_int_equal(fold->count, HTH_FOLD_PEERS_MAX);
-    assert_int_equal(fold->rest, ALL * (ALL - 1) / 2 + 0 + 1 + 2 + 3 + 4 + 5);
+    const struct hth_fold *fold = hth_chain_held(chain, at)->table;
+    assert_int_equal(fold->count, LIST);
+    assert_int_equal(fold->rest, 0 + 1 + 2 + 3 + 4 + 5);
     for (uint32_t i = 0; i < fold->count; i++)
         assert_true(fold->peer[i].samples >= 6);
     size_t len = hth_fold_write(fold, bytes);
     assert_int_equal(len, HTH_FOLD_BYTES_MAX);
     assert_ok(hth_fold_take(chain, at, bytes, len));
-    hth_store_u32le(bytes + 8, HTH_FOLD_PEERS_MAX + 1);
+    hth_store_u32le(bytes + 8, LIST + 1);
     assert_err(HTH_E_TOO_LARGE, hth_fold_take(chain, at, bytes, sizeof(bytes)));
     hth_chain_free(chain);
 }
@@ -132,7 +129,7 @@ TEST(a_reader_goes_on_with_a_fold)
     go_on(from, 2 * FOLD + 3);
     to = read_from(from, FOLD - 4, FOLD + 9);
     assert_null(hth_fold_upto(to, 13));
-    size_t len = hth_fold_write(*hth_chain_table(from, FOLD), bytes);
+    size_t len = hth_fold_write(hth_chain_held(from, FOLD)->table, bytes);
     assert_err(HTH_E_NOT_FOUND, hth_fold_take(to, 3, bytes, len));
     assert_ok(hth_fold_take(to, 4, bytes, len));
     assert_ok(hth_fold_take(to, 4, bytes, len));
@@ -143,11 +140,11 @@ TEST(a_reader_goes_on_with_a_fold)
     hth_chain_free(to);
     to = read_from(from, FOLD + 1, 2 * FOLD - 1); /* without one: what it makes names none, */
     uint32_t at = put(to, FOLD - 2, HTH_LINK_STEP, "ABC", 10), anew = at;
-    assert_true(hth_head_is_none(hth_chain_fold(to, at)));
+    assert_true(hth_head_is_none(&hth_chain_held(to, at)->fold));
     for (uint32_t i = 1; i <= FOLD; i++)
         at = put(to, at, HTH_LINK_STEP, "ABC", 10);
-    const struct hth_fold *fold = *hth_chain_table(to, at); /* and then it begins anew */
-    assert_int_equal(fold->rest, hth_chain_samples_before(to, anew));
+    const struct hth_fold *fold = hth_chain_held(to, at)->table; /* and then it begins anew */
+    assert_int_equal(fold->rest, hth_chain_held(to, anew)->samples_before);
     assert_int_equal(fold->peer[0].steps, FOLD);
     hth_chain_free(to);
     hth_chain_free(from);
@@ -174,7 +171,7 @@ TEST(a_false_fold_is_refused)
     struct hth_writer w;
     struct hth_reader r;
     go_on(from, FOLD);
-    assert_int_equal(hth_fold_write(*hth_chain_table(from, FOLD), good), sizeof(good));
+    assert_int_equal(hth_fold_write(hth_chain_held(from, FOLD)->table, good), sizeof(good));
     hth_writer_init(&w, link, sizeof(link));
     hth_chain_write(from, FOLD, &w);
     for (size_t i = 0; i < HTH_ARRAY_LEN(bad); i++) {
@@ -184,7 +181,7 @@ TEST(a_false_fold_is_refused)
         size_t len = sizeof(good) + (size_t)bad[i].longer;
         to = read_from(from, FOLD - 4, FOLD);
         assert_err(bad[i].err, hth_fold_take(to, 4, bytes, len));
-        assert_null(*hth_chain_table(to, 4));
+        assert_null(hth_chain_held(to, 4)->table);
         hth_chain_free(to);
         /* A link that names it: who can't tell takes the link, and not the fold. */
         struct hth_hash hash;
@@ -192,26 +189,26 @@ TEST(a_false_fold_is_refused)
         memcpy(link + w.pos - HTH_HASH_LEN, &hash, sizeof(hash));
         hth_reader_init(&r, link, w.pos);
         to = read_from(from, FOLD - 4, FOLD - 1);
-        assert_ok(hth_chain_read(to, &r, &got));
+        assert_ok(hth_chain_read(to, &r, NULL, &got));
         bool adds_up = bad[i].err == HTH_E_BAD_FOLD && bad[i].at != SAMPLES;
         assert_err(adds_up ? HTH_OK : bad[i].err, hth_fold_take(to, got, bytes, len));
         hth_chain_free(to);
         to = read_from(from, 0, FOLD - 1);
         hth_reader_init(&r, link, w.pos);
-        assert_err(HTH_E_BAD_FOLD, hth_chain_read(to, &r, &got));
+        assert_err(HTH_E_BAD_FOLD, hth_chain_read(to, &r, NULL, &got));
         hth_chain_free(to);
     }
     to = read_from(from, FOLD - 4, FOLD - 1);
     memset(link + w.pos - HTH_HASH_LEN, 0, HTH_HASH_LEN); /* of no fold */
     hth_reader_init(&r, link, w.pos);
-    assert_err(HTH_E_MALFORMED, hth_chain_read(to, &r, &got));
+    assert_err(HTH_E_MALFORMED, hth_chain_read(to, &r, NULL, &got));
     hth_writer_init(&w, link, sizeof(link)); /* of a step that has none */
     hth_chain_write(from, FOLD - 1, &w);
     link[w.pos - 2] = HTH_HASH_LEN;
     memset(link + w.pos, 1, HTH_HASH_LEN);
     hth_reader_init(&r, link, w.pos + HTH_HASH_LEN);
     hth_chain_drop(to, 3);
-    assert_err(HTH_E_MALFORMED, hth_chain_read(to, &r, &got));
+    assert_err(HTH_E_MALFORMED, hth_chain_read(to, &r, NULL, &got));
     hth_chain_free(to);
     hth_chain_free(from);
 }

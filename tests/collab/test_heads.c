@@ -65,15 +65,15 @@ TEST(records_come_and_end)
     hth_heads_say(r[0].heads, &note);
     hth_world_run_for(world, 2 * HTH_US_PER_S);
     assert_int_equal(r[1].last.step, 3);
-    assert_int_equal(hth_heads_others(r[1].heads), 1);
-    assert_int_equal(hth_heads_others(r[0].heads), 0); /* its own is no other's */
+    assert_int_equal(hth_heads_others(r[1].heads, false), 1);
+    assert_int_equal(hth_heads_others(r[0].heads, false), 0); /* its own is no other's */
     struct hth_head_note next;
     struct hth_peer_id by;
     assert_true(hth_heads_next(r[1].heads, &next, &by) && next.step == 3);
     assert_true(hth_peer_id_eq(&by, &hth_node_env(node[0])->self));
     assert_false(hth_heads_next(r[0].heads, &next, &by));
     hth_heads_doubt(r[1].heads, &by, 0); /* until the next record */
-    assert_int_equal(hth_heads_others(r[1].heads), 0);
+    assert_int_equal(hth_heads_others(r[1].heads, false), 0);
     for (uint64_t step = 4; step < 100; step++) {
         note = note_of(step);
         hth_heads_say(r[0].heads, &note);
@@ -83,13 +83,13 @@ TEST(records_come_and_end)
     assert_in_range(r[1].times, 6, 14); /* not each step */
     hth_heads_say(r[0].heads, NULL);
     hth_world_run_for(world, 3 * HTH_US_PER_S);
-    assert_int_equal(hth_heads_others(r[1].heads), 0);
+    assert_int_equal(hth_heads_others(r[1].heads, false), 0);
     hth_heads_say(r[0].heads, &note);
     hth_world_run_for(world, 3 * HTH_US_PER_S);
-    assert_int_equal(hth_heads_others(r[1].heads), 1);
+    assert_int_equal(hth_heads_others(r[1].heads, false), 1);
     hth_node_crash(node[0], HTH_CRASH_SILENT);
     hth_world_run_for(world, HTH_HEAD_LIFE_US + 5 * HTH_US_PER_S);
-    assert_int_equal(hth_heads_others(r[1].heads), 0);
+    assert_int_equal(hth_heads_others(r[1].heads, false), 0);
     assert_int_equal(r[2].times, 0);
     hth_world_free(world);
 }

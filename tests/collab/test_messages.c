@@ -7,7 +7,7 @@
 
 #include "collab/heads.h"
 #include "collab/means.h"
-#include "collab/row_msg.h"
+#include "collab/roll_msg.h"
 #include "core/limits.h"
 
 enum { ROOM = HTH_ROLL_BYTES_MAX + 1 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The search finds what goes wrong without a rule (mutants.cmake): else it would prove nothing. */
-#include "support/test.h"
+#include "support/suite.h"
 
 #include "world.h"
 
@@ -29,7 +29,7 @@ static const struct {
     {{"all", 3, 0, 1, .steps = 4, .faults = 2, .kinds = WORLD_CRASH | WORLD_SUSPECT}, "S3"},
 };
 
-static void is_caught(void **state)
+TEST(is_caught)
 {
     size_t m = 0;
     while (m < HTH_ARRAY_LEN(mutants) && strcmp(mutants[m].world.name, HTH_MUTANT) != 0)
@@ -45,10 +45,4 @@ static void is_caught(void **state)
         return;
     }
     fail_msg("mutant %s keeps all promises", HTH_MUTANT);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(is_caught)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -148,14 +148,14 @@ static void bad_ready(struct liar *l)
         const struct hth_chain *chain = l->mate[i].chain;
         struct hth_ready_msg msg = ready_of(l, i, beyond[how]);
         uint32_t tip = hth_roll_choice(l->mate[i].roll)->tip, old = tip;
-        const struct hth_link_sigs *sigs = hth_chain_sigs(chain, tip);
+        const struct hth_held *held = hth_chain_held(chain, tip);
         uint8_t bytes[HTH_ROLL_BYTES_MAX];
         for (uint32_t k = 0; k < 2 && hth_chain_at(chain, old)->prev != HTH_LINK_NONE; k++)
             old = hth_chain_at(chain, old)->prev;
         msg.is_signed = how != NO_SIG;
         msg.sig.sig[20] ^= how == WRONG_SIG ? 4 : 0;
-        if (how == ANOTHERS_SIG && sigs->count > 0)
-            msg.sig = sigs->sig[0].sig;
+        if (how == ANOTHERS_SIG && held->sigs > 0)
+            msg.sig = held->sig[0].sig;
         if (how == FALSE_VOTE && old == tip)
             return;
         if (how == FALSE_VOTE) {
@@ -262,11 +262,8 @@ static void add_links(struct liar *l, uint32_t count, bool keep)
         struct hth_peer_id id = {{1}};
         memcpy(id.b + 1, &l->serial, sizeof(l->serial));
         hth_chain_free(l->own);
-        struct hth_chain_opts o = {.crypto = liar_of(l)->env->crypto,
-                                   .window = 16,
-                                   .links_max = 4096,
-                                   .members_max = 8,
-                                   .rolls_max = 4096};
+        struct hth_chain_opts o = {
+            .crypto = liar_of(l)->env->crypto, .window = 16, .links_max = 4096, .members_max = 8};
         l->own = hth_chain_new(&o);
         assert_ok(hth_chain_member(l->own, &id, 1, &roll.member));
         link = (struct hth_chain_link){.step = HTH_FOLD_STEPS - 4,
@@ -294,6 +291,16 @@ static void begin_links(struct hth_writer *w, uint8_t *bytes, size_t room, uint3
     hth_write_u16(w, (uint16_t)count);
 }
 
+/* Without signatures, a fold and places. */
+static void end_links(struct hth_writer *w, struct hth_rpc_request *req)
+{
+    hth_write_u32(w, 0);
+    hth_write_u16(w, 0);
+    assert_ok(w->err);
+    struct hth_rpc_body body = {.payload = w->data, .payload_len = w->pos};
+    hth_rpc_reply(req, &body);
+}
+
 static void reply_links(struct liar *l, struct hth_rpc_request *req, uint32_t first, uint32_t count)
 {
     static uint8_t bytes[64 << 10];
@@ -301,10 +308,7 @@ static void reply_links(struct liar *l, struct hth_rpc_request *req, uint32_t fi
     begin_links(&w, bytes, sizeof(bytes), count);
     for (uint32_t i = 0; i < count; i++)
         hth_chain_write(l->own, first + i, &w);
-    hth_write_u16(&w, 0);
-    assert_ok(w.err);
-    struct hth_rpc_body body = {.payload = bytes, .payload_len = w.pos};
-    hth_rpc_reply(req, &body);
+    end_links(&w, req);
 }
 
 static void links_that_do_not_descend(struct liar *l, struct hth_rpc_request *req)
@@ -338,10 +342,7 @@ static void roll_of_strangers(struct liar *l, struct hth_rpc_request *req)
         hth_write_u32(&w, 1);
     }
     hth_write_u16(&w, 0);
-    hth_write_u16(&w, 0);
-    assert_ok(w.err);
-    struct hth_rpc_body body = {.payload = bytes, .payload_len = w.pos};
-    hth_rpc_reply(req, &body);
+    end_links(&w, req);
 }
 
 /* The others' last link again, as a step on top of it: none of those that it names signed it. */
@@ -370,9 +371,7 @@ static void the_forged_step(struct liar *l, struct hth_rpc_request *req)
     struct hth_writer w;
     begin_links(&w, bytes, sizeof(bytes), 1);
     hth_write_bytes(&w, l->forged + HTH_HASH_LEN, l->forged_len - HTH_HASH_LEN);
-    hth_write_u16(&w, 0);
-    struct hth_rpc_body body = {.payload = bytes, .payload_len = w.pos};
-    hth_rpc_reply(req, &body);
+    end_links(&w, req);
 }
 
 static void links_without_end(struct liar *l, struct hth_rpc_request *req)
@@ -461,7 +460,7 @@ static void ready_on_two_links_of_a_ballot(struct liar *l)
         hth_writer_init(&w, bytes, sizeof(bytes));
         hth_chain_write(m->chain, link, &w);
         hth_reader_init(&r, bytes, w.pos);
-        assert_ok(hth_chain_read(l->own, &r, &l->twin[0]));
+        assert_ok(hth_chain_read(l->own, &r, NULL, &l->twin[0]));
         struct hth_chain_link twin = *hth_chain_at(l->own, l->twin[0]);
         twin.mean.b[7] ^= 1;
         assert_ok(hth_chain_add(l->own, &twin, &l->twin[1]));

@@ -23,32 +23,20 @@ static const struct world worlds[] = {
      .kinds = WORLD_CRASH | WORLD_FREEZE},
 };
 
-static void keeps_its_promises(void **state)
-{
-    const struct world *w = *state;
-    if (HTH_TEST_FEW && w->large)
-        return;
-    struct world_found found = world_search(w, true);
-    printf("%s: %zu states, %zu ends\n", w->name, found.states, found.ends);
-    assert_string_equal(found.why, "");
-    assert_true(found.ends > 0);
-}
-
+/* test_search [WORLD [FAULTS [STEPS]]]: larger ones by hand. */
 int main(int argc, char **argv)
 {
-    struct CMUnitTest tests[HTH_ARRAY_LEN(worlds)];
-    struct world asked[HTH_ARRAY_LEN(worlds)];
-    size_t n = 0;
-    /* test_search [WORLD [FAULTS [STEPS]]]: larger ones by hand. */
+    int failed = 0;
     for (size_t i = 0; i < HTH_ARRAY_LEN(worlds); i++) {
-        if (argc > 1 && strcmp(argv[1], worlds[i].name) != 0)
+        struct world w = worlds[i];
+        if ((argc > 1 && strcmp(argv[1], w.name) != 0) || (HTH_TEST_FEW && w.large))
             continue;
-        asked[n] = worlds[i];
-        asked[n].faults = argc > 2 ? atoi(argv[2]) : asked[n].faults;
-        asked[n].steps = argc > 3 ? atoi(argv[3]) : asked[n].steps;
-        tests[n] = (struct CMUnitTest){
-            .name = asked[n].name, .test_func = keeps_its_promises, .initial_state = &asked[n]};
-        n++;
+        w.faults = argc > 2 ? atoi(argv[2]) : w.faults;
+        w.steps = argc > 3 ? atoi(argv[3]) : w.steps;
+        struct world_found found = world_search(&w, true);
+        printf("%s: %zu states, %zu ends%s%s\n", w.name, found.states, found.ends,
+               found.why[0] != '\0' ? ": " : "", found.why);
+        failed += found.why[0] != '\0' || found.ends == 0;
     }
-    return _cmocka_run_group_tests("search", tests, n, NULL, NULL);
+    return failed;
 }

@@ -59,32 +59,22 @@ static int rolls(uint32_t link, int i)
     return w;
 }
 
-static int weight(uint32_t link, int i)
-{
-    int most = 0;
-    for (int k = 0; k < NM; k++)
-        most = HTH_MAX(most, rolls(link, k));
-    return rolls(link, i) > 0 && 2 * rolls(link, i) >= most;
-}
-
 static int voters_of(uint32_t base)
 {
-    int set = 0;
+    int set = 0, most = 0;
     for (int i = 0; i < NM; i++)
-        set |= (weight(base, i) > 0) << i;
+        most = HTH_MAX(most, rolls(base, i));
+    for (int i = 0; i < NM; i++)
+        set |= (rolls(base, i) > 0 && 2 * rolls(base, i) >= most) << i;
     return set;
 }
 
 /* Whether a set holds more than half, or just half with the first voter. */
 static bool is_quorum(int set, uint32_t base)
 {
-    int sum = 0, all = 0;
-    for (int i = 0; i < NM; i++) {
-        all += weight(base, i);
-        sum += has(set, i) ? weight(base, i) : 0;
-    }
+    int all = count(voters_of(base)), sum = count(voters_of(base) & set);
     struct hth_voters v = hth_chain_voters(world_chain, base);
-    return 2 * sum > all || (all > 0 && 2 * sum == all && has(set, v.order[0].member));
+    return 2 * sum > all || (all > 0 && 2 * sum == all && has(set, v.member[0]));
 }
 
 /* ---- who hears whom ----------------------------------------------------------------------- */
@@ -263,7 +253,7 @@ static void send_go(struct state *s, int m, enum hth_choice_move move)
     struct hth_choice_go go;
     struct hth_roll list[NM];
     uint64_t hears = heard(s, m);
-    hth_choice_make(choice(s, m), move, &hears, 0, &go);
+    hth_choice_make(choice(s, m), move, &hears, &go);
     struct round r = {.head = go.head, .n = go.n, .fork = go.fork};
     uint32_t n = hth_choice_list(at(s, m), go.head, list);
     for (uint32_t i = 0; i < n; i++) {
@@ -373,8 +363,8 @@ static void finish(struct state *s, int m, const struct round *r)
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
-#define TEXT(kind, text) text,
-static const char *const texts[] = {EVENTS(TEXT)};
+#define NAME(kind) #kind,
+static const char *const names[] = {EVENTS(NAME)};
 
 static void add(struct events *out, enum kind kind, int m, int x)
 {
@@ -636,13 +626,9 @@ static void make_move(struct state *s, int m, enum kind kind)
                                                  [YIELD] = HTH_CHOICE_YIELD,
                                                  [LATECALL] = HTH_CHOICE_CALL};
     uint64_t hears = heard(s, m);
-    uint32_t latest = 0;
     if (kind == YIELD)
         check_yield(s, m);
-    for (int i = 0; i < NM; i++)
-        if (reach(s, m, i) && same_choice(hth_choice_now(at(s, i)), hth_choice_now(at(s, m))))
-            latest = HTH_MAX(latest, at(s, i)->promised);
-    hth_choice_make(choice(s, m), moves[kind], &hears, latest, NULL);
+    hth_choice_make(choice(s, m), moves[kind], &hears, NULL);
 }
 
 static void learn(struct state *s, int m, int from)
@@ -849,8 +835,7 @@ static void make_chain(void)
                                   .window = WINDOW,
                                   .eventual = world_now.eventual,
                                   .links_max = 1 << 16,
-                                  .members_max = NM,
-                                  .rolls_max = NM << 16};
+                                  .members_max = NM};
     world_chain = hth_chain_new(&opts);
     struct hth_peer_id id = {{0}};
     uint16_t number;
@@ -917,7 +902,7 @@ static void print_chain(uint32_t link)
 void world_print(const struct state *before, struct event e, const struct state *after)
 {
     const struct hth_choice *was = at(before, e.m), *is = at(after, e.m);
-    fprintf(stderr, "    %c %s %d", 'A' + e.m, texts[e.kind], e.x);
+    fprintf(stderr, "    %c %s %d", 'A' + e.m, names[e.kind], e.x);
     if (is->tip != was->tip) {
         fputs("   holds", stderr);
         print_chain(is->tip);

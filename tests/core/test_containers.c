@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The map and the heap compared with brute force over random histories. */
-#include "support/test.h"
-
 #include "core/heap.h"
 #include "core/map.h"
 #include "core/mem.h"
 #include "core/rng.h"
+#include "support/suite.h"
 
 #include <stdlib.h>
 
@@ -20,7 +19,7 @@ static size_t make_key(uint64_t n, uint8_t key[64])
     return len;
 }
 
-static void test_map_agrees_with_array(void **state)
+TEST(test_map_agrees_with_array)
 {
     (void)state;
     struct hth_rng rng;
@@ -62,7 +61,7 @@ static void test_map_agrees_with_array(void **state)
     hth_map_free(map);
 }
 
-static void test_map_iterates_in_insertion_order(void **state)
+TEST(test_map_iterates_in_insertion_order)
 {
     (void)state;
     struct hth_map *map = hth_map_new();
@@ -89,7 +88,7 @@ static void holder_set(struct holder *h, uint64_t n)
     memcpy(h->key + 20, &n, sizeof(n));
 }
 
-static void test_map_guess_finds_present_keys(void **state)
+TEST(test_map_guess_finds_present_keys)
 {
     (void)state;
     struct hth_map *map = hth_map_new();
@@ -128,7 +127,7 @@ static void check_holders(const struct hth_map *map, size_t count)
 
 /* Two values share each key, and at most one of them is in the map. The map never reads a removed
  * value: its key is overwritten. */
-static void test_map_of_holders_agrees_with_array(void **state)
+TEST(test_map_of_holders_agrees_with_array)
 {
     (void)state;
     struct hth_rng rng;
@@ -165,7 +164,7 @@ static void test_map_of_holders_agrees_with_array(void **state)
 
 /* Values are removed by their own keys in the middle of an iteration and freed at once. The map
  * does not read them when it grows again. */
-static void test_map_never_reads_freed_holders(void **state)
+TEST(test_map_never_reads_freed_holders)
 {
     (void)state;
     enum { PASSES = 6 };
@@ -197,7 +196,7 @@ static void test_map_never_reads_freed_holders(void **state)
 }
 
 /* The map behaves alike with any secret: a process's, and the worst one (zeros). */
-static void test_map_behaves_alike_with_any_secret(void **state)
+TEST(test_map_behaves_alike_with_any_secret)
 {
     static const uint64_t secrets[][2] = {{UINT64_C(0x0123456789abcdef), 42}, {0, 0}};
     for (size_t i = 0; i < HTH_ARRAY_LEN(secrets); i++) {
@@ -258,23 +257,9 @@ static void check_heap_against_scan(bool keys)
 }
 
 /* The order is the same whether it comes from the keys or from `less` alone. */
-static void test_heap_agrees_with_linear_scan(void **state)
+TEST(test_heap_agrees_with_linear_scan)
 {
     (void)state;
     check_heap_against_scan(false);
     check_heap_against_scan(true);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_map_agrees_with_array),
-        cmocka_unit_test(test_map_iterates_in_insertion_order),
-        cmocka_unit_test(test_map_guess_finds_present_keys),
-        cmocka_unit_test(test_map_of_holders_agrees_with_array),
-        cmocka_unit_test(test_map_never_reads_freed_holders),
-        cmocka_unit_test(test_map_behaves_alike_with_any_secret),
-        cmocka_unit_test(test_heap_agrees_with_linear_scan),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

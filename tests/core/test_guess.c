@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_guess.c: "did you mean" for near names, and the list of all for others. */
 #include "core/guess.h"
-
-#include "support/test.h"
+#include "support/suite.h"
 
 #include <string.h>
 
-static void distance_counts_edits(void **state)
+TEST(distance_counts_edits)
 {
     (void)state;
     assert_int_equal(hth_text_distance("rate", "rate"), 0);
@@ -16,7 +15,7 @@ static void distance_counts_edits(void **state)
     assert_int_equal(hth_text_distance("kitten", "sitting"), 3);
 }
 
-static void near_names_are_guessed_and_others_listed(void **state)
+TEST(near_names_are_guessed_and_others_listed)
 {
     (void)state;
     static const struct {
@@ -43,13 +42,4 @@ static void near_names_are_guessed_and_others_listed(void **state)
                             cases[i].hint);
     hth_guess_text("foo", names, sizeof(names[0]), HTH_ARRAY_LEN(names), narrow, sizeof(narrow));
     assert_string_equal(narrow, "; expected one of: n...");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(distance_counts_edits),
-        cmocka_unit_test(near_names_are_guessed_and_others_listed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

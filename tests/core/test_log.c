@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Log lines as text and JSON, levels per subsystem, limits on repeats; the two metric exports. */
-#include "support/test.h"
-
 #include "core/env.h"
 #include "core/mem.h"
+#include "support/suite.h"
 
 struct capture {
     char text[8192];
@@ -39,7 +38,7 @@ static int evaluate(void)
     return ++evaluated;
 }
 
-static void test_disabled_levels_skip_their_arguments(void **state)
+TEST(test_disabled_levels_skip_their_arguments)
 {
     (void)state;
     struct hth_env env;
@@ -57,7 +56,7 @@ static void test_disabled_levels_skip_their_arguments(void **state)
     assert_int_equal(env.log.level[HTH_SUB_NET], HTH_WARN);
 }
 
-static void test_json_lines_are_escaped(void **state)
+TEST(test_json_lines_are_escaped)
 {
     (void)state;
     struct hth_env env;
@@ -76,7 +75,7 @@ static int64_t wall_us(struct hth_env *env)
 }
 
 /* Real programs carry the time of day in UTC. */
-static void test_wall_clock_lines_carry_the_date(void **state)
+TEST(test_wall_clock_lines_carry_the_date)
 {
     static const struct hth_env_ops ops = {.wall_us = wall_us};
     (void)state;
@@ -93,7 +92,7 @@ static void test_wall_clock_lines_carry_the_date(void **state)
                                 "\"sub\":\"rpc\",\"node\":\"n7\",\"msg\":\"text\"}\n");
 }
 
-static void test_dates_follow_the_calendar(void **state)
+TEST(test_dates_follow_the_calendar)
 {
     static const struct {
         int64_t s;
@@ -110,7 +109,7 @@ static void test_dates_follow_the_calendar(void **state)
 }
 
 /* JSON forbids all of them in a string (RFC 8259, section 7). */
-static void test_each_control_byte_is_escaped(void **state)
+TEST(test_each_control_byte_is_escaped)
 {
     (void)state;
     for (char byte = 1; byte < 0x20; byte++) {
@@ -127,7 +126,7 @@ static void test_each_control_byte_is_escaped(void **state)
     }
 }
 
-static void test_repeats_beyond_ten_are_counted(void **state)
+TEST(test_repeats_beyond_ten_are_counted)
 {
     (void)state;
     struct hth_env env;
@@ -143,7 +142,7 @@ static void test_repeats_beyond_ten_are_counted(void **state)
     assert_non_null(strstr(c.text, "again (and 90 like it)"));
 }
 
-static void test_long_line_is_cut_and_stays_valid(void **state)
+TEST(test_long_line_is_cut_and_stays_valid)
 {
     (void)state;
     struct hth_env env;
@@ -162,7 +161,7 @@ static void test_long_line_is_cut_and_stays_valid(void **state)
 }
 
 /* One observation in each bucket, at its bound, which belongs to it. */
-static void test_a_quantile_is_the_bound_of_its_bucket(void **state)
+TEST(test_a_quantile_is_the_bound_of_its_bucket)
 {
     static const struct {
         double q, bound;
@@ -186,7 +185,7 @@ static void test_a_quantile_is_the_bound_of_its_bucket(void **state)
     hth_metrics_free(m);
 }
 
-static void test_metrics_export_as_prometheus_and_json(void **state)
+TEST(test_metrics_export_as_prometheus_and_json)
 {
     (void)state;
     struct hth_metrics *m = hth_metrics_new();
@@ -216,7 +215,7 @@ static void test_metrics_export_as_prometheus_and_json(void **state)
 
 /* More metrics than fit on one shelf: each is found by its name, and the exports keep the order of
  * registration. */
-static void test_metrics_of_several_shelves_keep_their_order(void **state)
+TEST(test_metrics_of_several_shelves_keep_their_order)
 {
     (void)state;
     enum { MANY = 47 };
@@ -242,21 +241,4 @@ static void test_metrics_of_several_shelves_keep_their_order(void **state)
     hth_free(text);
     hth_free(json);
     hth_metrics_free(m);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_disabled_levels_skip_their_arguments),
-        cmocka_unit_test(test_json_lines_are_escaped),
-        cmocka_unit_test(test_wall_clock_lines_carry_the_date),
-        cmocka_unit_test(test_dates_follow_the_calendar),
-        cmocka_unit_test(test_each_control_byte_is_escaped),
-        cmocka_unit_test(test_repeats_beyond_ten_are_counted),
-        cmocka_unit_test(test_long_line_is_cut_and_stays_valid),
-        cmocka_unit_test(test_a_quantile_is_the_bound_of_its_bucket),
-        cmocka_unit_test(test_metrics_export_as_prometheus_and_json),
-        cmocka_unit_test(test_metrics_of_several_shelves_keep_their_order),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

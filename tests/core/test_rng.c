@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Random numbers: published vectors, moments, independence of split streams. */
-#include "support/test.h"
-
 #include "core/rng.h"
+#include "support/suite.h"
 
 /* The three known-answer vectors that Random123 publishes for philox4x32-10. */
-static void test_philox_gives_published_vectors(void **state)
+TEST(test_philox_gives_published_vectors)
 {
     (void)state;
     static const struct {
@@ -28,7 +27,7 @@ static void test_philox_gives_published_vectors(void **state)
 
 /* xoshiro256** from the state {1, 2, 3, 4}: the first outputs follow from its definition by hand:
  * rotl(2 * 5, 7) * 9 = 11520, then the state has s1 = 0, so 0. */
-static void test_xoshiro_follows_definition(void **state)
+TEST(test_xoshiro_follows_definition)
 {
     (void)state;
     struct hth_rng rng = {{1, 2, 3, 4}};
@@ -37,7 +36,7 @@ static void test_xoshiro_follows_definition(void **state)
     assert_true(hth_rng_u64(&rng) == 1509978240);
 }
 
-static void test_moments_match_distributions(void **state)
+TEST(test_moments_match_distributions)
 {
     (void)state;
     enum { N = 200000 };
@@ -62,7 +61,7 @@ static void test_moments_match_distributions(void **state)
     assert_close(philox2 / N, 1.0, 0, 5 * sqrt(2.0 / N));
 }
 
-static void test_split_depends_on_name_and_index_alone(void **state)
+TEST(test_split_depends_on_name_and_index_alone)
 {
     (void)state;
     struct hth_rng a, b;
@@ -78,7 +77,7 @@ static void test_split_depends_on_name_and_index_alone(void **state)
     assert_true(x != hth_rng_u64(&second));
 }
 
-static void test_below_and_shuffle_are_uniform(void **state)
+TEST(test_below_and_shuffle_are_uniform)
 {
     (void)state;
     struct hth_rng rng;
@@ -96,16 +95,4 @@ static void test_below_and_shuffle_are_uniform(void **state)
     }
     for (int i = 0; i < 6; i++)
         assert_close(orders[i], 10000, 0, 5 * 92);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_philox_gives_published_vectors),
-        cmocka_unit_test(test_xoshiro_follows_definition),
-        cmocka_unit_test(test_moments_match_distributions),
-        cmocka_unit_test(test_split_depends_on_name_and_index_alone),
-        cmocka_unit_test(test_below_and_shuffle_are_uniform),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

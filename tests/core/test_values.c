@@ -1,7 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Values: errors, bytes, addresses, tensors, budgets, blobs, memory. */
-#include "support/test.h"
-
 #include "core/blob.h"
 #include "core/budget.h"
 #include "core/bytes.h"
@@ -14,12 +12,13 @@
 #include "core/order.h"
 #include "core/rng.h"
 #include "core/tensor.h"
+#include "support/suite.h"
 
 #include <malloc.h>
 #include <pthread.h>
 #include <stdlib.h>
 
-static void test_errors_have_unique_names_and_classes(void **state)
+TEST(test_errors_have_unique_names_and_classes)
 {
     (void)state;
     for (uint32_t i = 0; i < HTH_ERR_COUNT; i++) {
@@ -37,7 +36,7 @@ static void test_errors_have_unique_names_and_classes(void **state)
     assert_string_equal(hth_err_name((enum hth_err)9999), "E_UNKNOWN");
 }
 
-static void test_bytes_round_trip(void **state)
+TEST(test_bytes_round_trip)
 {
     (void)state;
     static const uint8_t golden[] = {0x01, 0x03, 0x02, 0x07, 0x06, 0x05, 0x04, 0x0f,
@@ -67,7 +66,7 @@ static void test_bytes_round_trip(void **state)
     assert_int_equal(hth_read_u8(&r), 0); /* the first error stays */
 }
 
-static void test_hex_round_trip_and_refusals(void **state)
+TEST(test_hex_round_trip_and_refusals)
 {
     (void)state;
     char text[9];
@@ -81,7 +80,7 @@ static void test_hex_round_trip_and_refusals(void **state)
     assert_err(HTH_E_MALFORMED, hth_unhex("dead00zz", back, 4));
 }
 
-static void test_addresses_parse_and_print(void **state)
+TEST(test_addresses_parse_and_print)
 {
     (void)state;
     static const char *const good[] = {"1.2.3.4:5", "127.0.0.1:65535", "[::1]:80",
@@ -105,7 +104,7 @@ static void test_addresses_parse_and_print(void **state)
     }
 }
 
-static void test_scopes_of_addresses(void **state)
+TEST(test_scopes_of_addresses)
 {
     (void)state;
     static const struct {
@@ -133,7 +132,7 @@ static void test_scopes_of_addresses(void **state)
     assert_int_equal(hth_addr_scope(&none), HTH_SCOPE_NONE);
 }
 
-static void test_tensor_bytes_refuses_bad_shapes(void **state)
+TEST(test_tensor_bytes_refuses_bad_shapes)
 {
     (void)state;
     uint64_t bytes = 0;
@@ -148,7 +147,7 @@ static void test_tensor_bytes_refuses_bad_shapes(void **state)
     assert_err(HTH_E_BAD_SHAPE, hth_tensor_bytes(&t, &bytes));
 }
 
-static void test_budgets_nest(void **state)
+TEST(test_budgets_nest)
 {
     (void)state;
     struct hth_budget process, peer;
@@ -172,7 +171,7 @@ static void count_release(void *arg, void *data)
     (*(int *)arg)++;
 }
 
-static void test_blobs_return_bytes_with_last_reference(void **state)
+TEST(test_blobs_return_bytes_with_last_reference)
 {
     (void)state;
     struct hth_budget budget;
@@ -215,7 +214,7 @@ static void *add_all(void *arg)
 }
 
 /* One thread adds, then several, then one again: no addition is lost. */
-static void test_counters_add_up(void **state)
+TEST(test_counters_add_up)
 {
     (void)state;
     pthread_t thread[ADDERS];
@@ -230,7 +229,7 @@ static void test_counters_add_up(void **state)
     assert_int_equal(hth_counter_add(&sum, 1), (ADDERS + 2) * ADDITIONS + 1);
 }
 
-static void test_try_allocations_fail_on_request(void **state)
+TEST(test_try_allocations_fail_on_request)
 {
     (void)state;
     hth_mem_fail_at(2);
@@ -249,7 +248,7 @@ static void test_try_allocations_fail_on_request(void **state)
 
 /* A freed block is kept for its next use, however many came and went: fresh pages of this size are
  * zeros from the kernel. Not where sanitizers look for uses after a free. */
-static void test_a_block_is_kept_each_time(void **state)
+TEST(test_a_block_is_kept_each_time)
 {
     (void)state;
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -292,7 +291,7 @@ static enum hth_err file_pread(struct hth_env *env, const char *path, uint64_t o
     return file.err;
 }
 
-static void test_a_file_is_read_whole_or_not(void **state)
+TEST(test_a_file_is_read_whole_or_not)
 {
     static const struct {
         uint64_t size;
@@ -321,7 +320,7 @@ static void test_a_file_is_read_whole_or_not(void **state)
 
 /* Blocks of every class, reused and fresh ones, are aligned, writable to their end and never handed
  * out twice. Bytes beyond the limit are freed and not kept. */
-static void test_blocks_are_reused_up_to_limit(void **state)
+TEST(test_blocks_are_reused_up_to_limit)
 {
     (void)state;
     enum { HELD = 80 };
@@ -352,7 +351,7 @@ static void test_blocks_are_reused_up_to_limit(void **state)
 }
 
 /* The bytes of a blob of any size are aligned, its own, and writable to the end. */
-static void test_blobs_of_all_sizes_are_aligned(void **state)
+TEST(test_blobs_of_all_sizes_are_aligned)
 {
     (void)state;
     enum { HELD = 8 };
@@ -377,7 +376,7 @@ static void test_blobs_of_all_sizes_are_aligned(void **state)
 }
 
 /* A hoard hands out freed blocks zeroed, large enough, and none twice. */
-static void test_hoard_hands_out_zeroed_distinct_blocks(void **state)
+TEST(test_hoard_hands_out_zeroed_distinct_blocks)
 {
     (void)state;
     enum { HELD = 300 };
@@ -408,7 +407,7 @@ static void test_hoard_hands_out_zeroed_distinct_blocks(void **state)
 
 /* Allocating and freeing the same sizes does not make a hoard grow, whichever function
  * allocates. */
-static void test_hoard_reuses_freed_blocks(void **state)
+TEST(test_hoard_reuses_freed_blocks)
 {
     enum { STEPS = 20000, SIZES = 16 };
     size_t before = 0;
@@ -435,7 +434,7 @@ static void test_hoard_reuses_freed_blocks(void **state)
 
 /* Blocks that a thread without a hoard frees return to the hoards, and such a thread can resize a
  * hoard's block. */
-static void test_hoard_takes_back_blocks_freed_elsewhere(void **state)
+TEST(test_hoard_takes_back_blocks_freed_elsewhere)
 {
     enum { HELD = 100 };
     uint8_t *held[HELD];
@@ -469,7 +468,7 @@ static int by_size(const void *a, const void *b)
 
 /* Compares with a sort at all ranks: random numbers, few different ones, sorted in both
  * directions. */
-static void test_kth_agrees_with_sort(void **state)
+TEST(test_kth_agrees_with_sort)
 {
     struct hth_rng rng;
 
@@ -496,7 +495,7 @@ static void test_kth_agrees_with_sort(void **state)
 }
 
 /* Networks are names, differ with the id, and give the run's name back, cut between characters. */
-static void test_networks_name_their_run(void **state)
+TEST(test_networks_name_their_run)
 {
     struct hth_hash id = {{0x5d, 0x0e, 0x27, 0xab, 0x94, 0xc3, 0x1f, 0x60, 0x82, 0xe7, 0xff}};
     char network[HTH_NAME_LEN_MAX + 1], name[HTH_NAME_LEN_MAX + 1];
@@ -519,30 +518,4 @@ static void test_networks_name_their_run(void **state)
     hth_network_name(network, name);
     assert_int_equal(strlen(name), 41);
     assert_memory_equal(name, wide, 41);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_errors_have_unique_names_and_classes),
-        cmocka_unit_test(test_bytes_round_trip),
-        cmocka_unit_test(test_hex_round_trip_and_refusals),
-        cmocka_unit_test(test_addresses_parse_and_print),
-        cmocka_unit_test(test_scopes_of_addresses),
-        cmocka_unit_test(test_tensor_bytes_refuses_bad_shapes),
-        cmocka_unit_test(test_budgets_nest),
-        cmocka_unit_test(test_blobs_return_bytes_with_last_reference),
-        cmocka_unit_test(test_counters_add_up),
-        cmocka_unit_test(test_blobs_of_all_sizes_are_aligned),
-        cmocka_unit_test(test_hoard_hands_out_zeroed_distinct_blocks),
-        cmocka_unit_test(test_hoard_reuses_freed_blocks),
-        cmocka_unit_test(test_hoard_takes_back_blocks_freed_elsewhere),
-        cmocka_unit_test(test_a_block_is_kept_each_time),
-        cmocka_unit_test(test_a_file_is_read_whole_or_not),
-        cmocka_unit_test(test_blocks_are_reused_up_to_limit),
-        cmocka_unit_test(test_try_allocations_fail_on_request),
-        cmocka_unit_test(test_kth_agrees_with_sort),
-        cmocka_unit_test(test_networks_name_their_run),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

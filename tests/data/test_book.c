@@ -8,7 +8,7 @@
 #include "data/picture.h"
 #include "kernels/backend.h"
 #include "sim/world.h"
-#include "support/test.h"
+#include "support/suite.h"
 #include "trainer/book_file.h"
 
 #define SIDE  8
@@ -68,7 +68,7 @@ static struct hth_book train(const uint8_t *rgb, uint32_t codes, uint64_t seed)
     return book;
 }
 
-static void codes_are_the_nearest_centres(void **state)
+TEST(codes_are_the_nearest_centres)
 {
     (void)state;
     uint8_t *rgb = make_pictures();
@@ -99,7 +99,7 @@ static void codes_are_the_nearest_centres(void **state)
     hth_free(rgb);
 }
 
-static void a_book_is_a_function_of_pictures_and_seed(void **state)
+TEST(a_book_is_a_function_of_pictures_and_seed)
 {
     (void)state;
     uint8_t *rgb = make_pictures();
@@ -118,7 +118,7 @@ static void a_book_is_a_function_of_pictures_and_seed(void **state)
     hth_free(rgb);
 }
 
-static void as_many_codes_as_patches_lose_nothing(void **state)
+TEST(as_many_codes_as_patches_lose_nothing)
 {
     (void)state;
     uint8_t *rgb = hth_calloc(COUNT, BYTES);
@@ -165,7 +165,7 @@ static double decoder_error(struct hth_decoder *d, const struct hth_book *book, 
     return sum;
 }
 
-static void the_decoder_paints_better_than_centres(void **state)
+TEST(the_decoder_paints_better_than_centres)
 {
     (void)state;
     uint8_t *rgb = make_pictures();
@@ -188,7 +188,7 @@ static void the_decoder_paints_better_than_centres(void **state)
 
 /* ---- the file, and sets of codes ----------------------------------------------------------- */
 
-static void a_file_gives_book_and_decoder_back(void **state)
+TEST(a_file_gives_book_and_decoder_back)
 {
     (void)state;
     uint8_t *rgb = make_pictures();
@@ -220,7 +220,7 @@ static void a_file_gives_book_and_decoder_back(void **state)
     hth_free(rgb);
 }
 
-static void pictures_become_a_set_of_codes(void **state)
+TEST(pictures_become_a_set_of_codes)
 {
     (void)state;
     struct hth_world_opts world_opts = HTH_WORLD_OPTS_INIT;
@@ -284,17 +284,4 @@ static void pictures_become_a_set_of_codes(void **state)
     hth_set_free(set);
     hth_world_free(world);
     hth_free(rgb);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(codes_are_the_nearest_centres),
-        cmocka_unit_test(a_book_is_a_function_of_pictures_and_seed),
-        cmocka_unit_test(as_many_codes_as_patches_lose_nothing),
-        cmocka_unit_test(the_decoder_paints_better_than_centres),
-        cmocka_unit_test(a_file_gives_book_and_decoder_back),
-        cmocka_unit_test(pictures_become_a_set_of_codes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,9 +7,9 @@
 #include "data/fashion.h"
 #include "data/set.h"
 #include "sim/world.h"
-#include "support/test.h"
+#include "support/suite.h"
 
-static void rows_of_the_list_are_read(void **state)
+TEST(rows_of_the_list_are_read)
 {
     (void)state;
     static const struct {
@@ -97,7 +97,7 @@ static void put_font(struct fixture *f)
     hth_free(bytes);
 }
 
-static void sequences_become_pictures(void **state)
+TEST_WITH(sequences_become_pictures, setup, teardown)
 {
     struct fixture *f = *state;
     static const char list[] =
@@ -130,7 +130,7 @@ static void sequences_become_pictures(void **state)
     hth_set_free(set);
 }
 
-static void files_that_are_no_font_or_list_are_named(void **state)
+TEST_WITH(files_that_are_no_font_or_list_are_named, setup, teardown)
 {
     struct fixture *f = *state;
     put(f, "text", "hello", 5);
@@ -157,7 +157,7 @@ static void put_idx(struct fixture *f, const char *path, uint8_t dims, uint8_t c
     put(f, path, file, bytes);
 }
 
-static void idx_files_are_packed_and_checked(void **state)
+TEST_WITH(idx_files_are_packed_and_checked, setup, teardown)
 {
     struct fixture *f = *state;
     static const struct {
@@ -190,15 +190,4 @@ static void idx_files_are_packed_and_checked(void **state)
     assert_int_equal(m->samples[HTH_SET_TRAIN], 2);
     assert_int_equal(m->samples[HTH_SET_TEST], 1);
     assert_int_equal(m->class_count, 10);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_of_the_list_are_read),
-        cmocka_unit_test_setup_teardown(sequences_become_pictures, setup, teardown),
-        cmocka_unit_test_setup_teardown(files_that_are_no_font_or_list_are_named, setup, teardown),
-        cmocka_unit_test_setup_teardown(idx_files_are_packed_and_checked, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

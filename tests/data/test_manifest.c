@@ -2,7 +2,7 @@
 /* test_manifest.c: data.json is read back as written, and each lie in it is named. */
 #include "core/mem.h"
 #include "data/manifest.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 #define HASH "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 #define HEAD "{\"version\":1,\"name\":\"n\",\"licence\":\"l\",\"kind\":\"pictures\",\"side\":32,"
@@ -56,7 +56,7 @@ static const struct {
      HTH_E_RANGE, "divides the side 32"},
 };
 
-static void lies_of_a_manifest_are_named(void **state)
+TEST(lies_of_a_manifest_are_named)
 {
     (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(bad); i++) {
@@ -71,7 +71,7 @@ static void lies_of_a_manifest_are_named(void **state)
     }
 }
 
-static void limits_of_a_manifest_hold(void **state)
+TEST(limits_of_a_manifest_hold)
 {
     (void)state;
     struct hth_manifest *m;
@@ -97,7 +97,7 @@ static void limits_of_a_manifest_hold(void **state)
     hth_free(text);
 }
 
-static void a_manifest_is_read_as_written(void **state)
+TEST(a_manifest_is_read_as_written)
 {
     (void)state;
     char cat[] = "cat", dog[] = "dog \"x\"";
@@ -135,14 +135,4 @@ static void a_manifest_is_read_as_written(void **state)
     hth_manifest_free(out);
     hth_blob_unref(first);
     hth_blob_unref(second);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lies_of_a_manifest_are_named),
-        cmocka_unit_test(limits_of_a_manifest_hold),
-        cmocka_unit_test(a_manifest_is_read_as_written),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,7 +7,7 @@
 #include "core/mem.h"
 #include "data/picture.h"
 #include "data/sheet.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 #define W 24
 #define H 10
@@ -68,7 +68,7 @@ static void lie_jpeg(uint8_t *jpeg, size_t len, uint32_t width, uint32_t height)
     jpeg[at + 8] = (uint8_t)width;
 }
 
-static void files_become_pixels(void **state)
+TEST(files_become_pixels)
 {
     (void)state;
     uint8_t want[W * H * 3];
@@ -100,7 +100,7 @@ static enum hth_err decode(const struct hth_blob *file, size_t len, struct hth_w
     return err;
 }
 
-static void broken_files_are_named(void **state)
+TEST(broken_files_are_named)
 {
     (void)state;
     struct hth_blob *png = png_file(), *jpeg = jpeg_file();
@@ -116,7 +116,7 @@ static void broken_files_are_named(void **state)
     hth_blob_unref(jpeg);
 }
 
-static void huge_pictures_are_refused_by_their_header(void **state)
+TEST(huge_pictures_are_refused_by_their_header)
 {
     (void)state;
     static const struct {
@@ -145,7 +145,7 @@ static void huge_pictures_are_refused_by_their_header(void **state)
     hth_blob_unref(file);
 }
 
-static void a_picture_is_fitted_by_its_longest_side(void **state)
+TEST(a_picture_is_fitted_by_its_longest_side)
 {
     (void)state;
     uint8_t rgb[W * H * 3], out[12 * 12 * 3];
@@ -176,7 +176,7 @@ static void a_picture_is_fitted_by_its_longest_side(void **state)
         assert_memory_equal(out + 3 * i, rgb, 3);
 }
 
-static void a_shift_moves_and_fills_with_white(void **state)
+TEST(a_shift_moves_and_fills_with_white)
 {
     (void)state;
     uint8_t in[5 * 5 * 3], out[5 * 5 * 3];
@@ -196,7 +196,7 @@ static void a_shift_moves_and_fills_with_white(void **state)
     }
 }
 
-static void a_sheet_places_its_pictures(void **state)
+TEST(a_sheet_places_its_pictures)
 {
     (void)state;
     uint8_t black[2 * 2 * 3] = {0};
@@ -239,7 +239,7 @@ static struct hth_blob *jpeg_held(uint8_t orientation, bool big)
 
 /* Exif says on which side of the upright picture the file's first row and first column lie; the
  * left half of the file is red. */
-static void photos_are_turned_upright(void **state)
+TEST(photos_are_turned_upright)
 {
     (void)state;
     enum side { TOP, RIGHT, BOTTOM, LEFT };
@@ -274,7 +274,7 @@ static void photos_are_turned_upright(void **state)
 
 /* Every orientation moves the corner between the first row and the first column to where Exif says,
  * and its two neighbours too. */
-static void corners_go_where_exif_says(void **state)
+TEST(corners_go_where_exif_says)
 {
     (void)state;
     /* corners of the upright picture: 0 top left, 1 top right, 2 bottom left, 3 bottom right; for
@@ -295,19 +295,4 @@ static void corners_go_where_exif_says(void **state)
         }
         hth_picture_clear(&p);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(files_become_pixels),
-        cmocka_unit_test(photos_are_turned_upright),
-        cmocka_unit_test(corners_go_where_exif_says),
-        cmocka_unit_test(broken_files_are_named),
-        cmocka_unit_test(huge_pictures_are_refused_by_their_header),
-        cmocka_unit_test(a_picture_is_fitted_by_its_longest_side),
-        cmocka_unit_test(a_shift_moves_and_fills_with_white),
-        cmocka_unit_test(a_sheet_places_its_pictures),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

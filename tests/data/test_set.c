@@ -7,7 +7,7 @@
 #include "data/picture.h"
 #include "data/set.h"
 #include "sim/world.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 struct fixture {
     struct hth_world *world;
@@ -93,7 +93,7 @@ static struct hth_set *open_set(struct fixture *f)
     return set;
 }
 
-static void captions_beside_pictures_are_packed(void **state)
+TEST_WITH(captions_beside_pictures_are_packed, setup, teardown)
 {
     struct fixture *f = *state;
     static const char *const files[] = {
@@ -151,7 +151,7 @@ static void captions_beside_pictures_are_packed(void **state)
     hth_set_free(set);
 }
 
-static void folders_of_classes_are_packed(void **state)
+TEST_WITH(folders_of_classes_are_packed, setup, teardown)
 {
     struct fixture *f = *state;
     char paths[40][32];
@@ -189,7 +189,7 @@ static void folders_of_classes_are_packed(void **state)
     hth_set_free(set);
 }
 
-static void rows_of_captions_are_packed_and_dropped(void **state)
+TEST_WITH(rows_of_captions_are_packed_and_dropped, setup, teardown)
 {
     struct fixture *f = *state;
     static const char *const files[] = {"a.png", "captions.jsonl", "x/b.png"};
@@ -218,7 +218,7 @@ static void rows_of_captions_are_packed_and_dropped(void **state)
     hth_pack_free(pack);
 }
 
-static void text_is_cut_into_documents(void **state)
+TEST_WITH(text_is_cut_into_documents, setup, teardown)
 {
     struct fixture *f = *state;
     struct hth_pack *pack = new_pack(f, HTH_SET_TEXT);
@@ -256,7 +256,7 @@ static void text_is_cut_into_documents(void **state)
     hth_free(text);
 }
 
-static void rows_of_text_are_packed(void **state)
+TEST_WITH(rows_of_text_are_packed, setup, teardown)
 {
     struct fixture *f = *state;
     struct hth_pack *pack = new_pack(f, HTH_SET_TEXT);
@@ -273,7 +273,7 @@ static void rows_of_text_are_packed(void **state)
 
 /* The names of R 5.1 whose integer ends in 0 are held out by 0.1; a smaller fraction holds out some
  * of them. */
-static void names_decide_the_part(void **state)
+TEST_WITH(names_decide_the_part, setup, teardown)
 {
     struct fixture *f = *state;
     struct hth_pack_opts opts = {.dir = "x", .name = "n", .licence = "", .side = 8};
@@ -300,7 +300,7 @@ static void names_decide_the_part(void **state)
     assert_in_range(held[2], 450, 550);
 }
 
-static void a_changed_set_is_refused(void **state)
+TEST_WITH(a_changed_set_is_refused, setup, teardown)
 {
     struct fixture *f = *state;
     static const char *const names[] = {"out/train-00000.tar.zst", "out/words.json"};
@@ -345,7 +345,7 @@ static void a_changed_set_is_refused(void **state)
     }
 }
 
-static void an_empty_set_is_not_written(void **state)
+TEST_WITH(an_empty_set_is_not_written, setup, teardown)
 {
     struct fixture *f = *state;
     struct hth_pack *pack = new_pack(f, HTH_SET_PICTURES);
@@ -359,19 +359,4 @@ static void an_empty_set_is_not_written(void **state)
     f->why.text[0] = '\0';
     assert_err(HTH_E_NO_FILE, hth_set_open(f->env, "out", &set, &f->why));
     assert_non_null(strstr(f->why.text, "out/data.json"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(captions_beside_pictures_are_packed, setup, teardown),
-        cmocka_unit_test_setup_teardown(folders_of_classes_are_packed, setup, teardown),
-        cmocka_unit_test_setup_teardown(rows_of_captions_are_packed_and_dropped, setup, teardown),
-        cmocka_unit_test_setup_teardown(text_is_cut_into_documents, setup, teardown),
-        cmocka_unit_test_setup_teardown(rows_of_text_are_packed, setup, teardown),
-        cmocka_unit_test_setup_teardown(names_decide_the_part, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_changed_set_is_refused, setup, teardown),
-        cmocka_unit_test_setup_teardown(an_empty_set_is_not_written, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,7 +5,7 @@
 
 #include "core/mem.h"
 #include "data/shard.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 static struct hth_bytes bytes(const char *text)
 {
@@ -29,7 +29,7 @@ static struct hth_blob *two_samples(void)
     return out;
 }
 
-static void samples_come_back_as_written(void **state)
+TEST(samples_come_back_as_written)
 {
     (void)state;
     struct hth_blob *blob = two_samples(), *again = two_samples();
@@ -110,7 +110,7 @@ static size_t make_odd(const struct odd *o, uint8_t *out, size_t room)
     return used;
 }
 
-static void hostile_tars_are_refused(void **state)
+TEST(hostile_tars_are_refused)
 {
     (void)state;
     static const struct odd odd[] = {
@@ -142,7 +142,7 @@ static void hostile_tars_are_refused(void **state)
     hth_free(tar);
 }
 
-static void half_files_and_wrong_magic_are_refused(void **state)
+TEST(half_files_and_wrong_magic_are_refused)
 {
     (void)state;
     struct hth_blob *blob = two_samples();
@@ -155,7 +155,7 @@ static void half_files_and_wrong_magic_are_refused(void **state)
     hth_blob_unref(blob);
 }
 
-static void texts_are_unpacked_within_a_limit(void **state)
+TEST(texts_are_unpacked_within_a_limit)
 {
     (void)state;
     struct hth_blob *blob = two_samples(), *out; /* a tar in zstd: any content will do */
@@ -173,15 +173,4 @@ static void texts_are_unpacked_within_a_limit(void **state)
     hth_blob_unref(out);
     assert_err(HTH_E_CORRUPT, hth_unpack("t", blob->data, blob->size / 2, 1u << 20, &out, &why));
     hth_blob_unref(blob);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(samples_come_back_as_written),
-        cmocka_unit_test(hostile_tars_are_refused),
-        cmocka_unit_test(half_files_and_wrong_magic_are_refused),
-        cmocka_unit_test(texts_are_unpacked_within_a_limit),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

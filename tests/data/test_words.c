@@ -5,9 +5,9 @@
 #include "core/mem.h"
 #include "data/jsonl.h"
 #include "data/words.h"
-#include "support/test.h"
+#include "support/suite.h"
 
-static void text_is_cut_into_words_and_signs(void **state)
+TEST(text_is_cut_into_words_and_signs)
 {
     (void)state;
     static const struct {
@@ -31,7 +31,7 @@ static void text_is_cut_into_words_and_signs(void **state)
     }
 }
 
-static void long_runs_are_cut_between_characters(void **state)
+TEST(long_runs_are_cut_between_characters)
 {
     (void)state;
     char text[400], word[HTH_WORD_BYTES_MAX];
@@ -46,7 +46,7 @@ static void long_runs_are_cut_between_characters(void **state)
     assert_int_equal(all, 297);
 }
 
-static void bytes_that_are_no_text_are_found(void **state)
+TEST(bytes_that_are_no_text_are_found)
 {
     (void)state;
     static const struct {
@@ -86,7 +86,7 @@ static struct hth_words *three_words(void)
     return w;
 }
 
-static void words_are_listed_by_falling_count(void **state)
+TEST(words_are_listed_by_falling_count)
 {
     (void)state;
     static const char *const want[] = {"red", ":", "blue", "heart"};
@@ -98,7 +98,7 @@ static void words_are_listed_by_falling_count(void **state)
     hth_words_free(w);
 }
 
-static void text_becomes_ids_and_back(void **state)
+TEST(text_becomes_ids_and_back)
 {
     (void)state;
     static const struct {
@@ -138,7 +138,7 @@ static void text_becomes_ids_and_back(void **state)
     hth_words_free(w);
 }
 
-static void a_list_is_read_as_written(void **state)
+TEST(a_list_is_read_as_written)
 {
     (void)state;
     struct hth_words *w = three_words(), *back;
@@ -155,7 +155,7 @@ static void a_list_is_read_as_written(void **state)
     hth_blob_unref(again);
 }
 
-static void lies_of_a_list_are_named(void **state)
+TEST(lies_of_a_list_are_named)
 {
     (void)state;
     static const struct {
@@ -188,7 +188,7 @@ static void lies_of_a_list_are_named(void **state)
     }
 }
 
-static void limits_of_a_list_hold(void **state)
+TEST(limits_of_a_list_hold)
 {
     (void)state;
     struct hth_words *w;
@@ -205,7 +205,7 @@ static void limits_of_a_list_hold(void **state)
     hth_free(text);
 }
 
-static void rows_go_on_behind_a_bad_line(void **state)
+TEST(rows_go_on_behind_a_bad_line)
 {
     (void)state;
     static const char text[] = "{\"text\":\"a\",\"n\":3,\"b\":true}\n\n{\"text\":\n[1]\n"
@@ -238,7 +238,7 @@ static void rows_go_on_behind_a_bad_line(void **state)
     hth_free(line);
 }
 
-static void characters_of_any_bytes_can_be_shown(void **state)
+TEST(characters_of_any_bytes_can_be_shown)
 {
     static const struct {
         const char *text;
@@ -291,7 +291,7 @@ static size_t put_utf8(uint32_t c, char *out)
 
 /* Unicode's table (of Debian's unicode-data): field 13 of a row, from 0, is the lower case. Nothing
  * else changes; Latin, Greek, Cyrillic and Armenian are complete where the bytes are as many. */
-static void lower_case_is_that_of_unicode(void **state)
+TEST(lower_case_is_that_of_unicode)
 {
     (void)state;
     char line[1024];
@@ -326,7 +326,7 @@ static void lower_case_is_that_of_unicode(void **state)
 }
 
 /* New words are left out beyond the limit; those that are known are counted on. */
-static void words_beyond_the_limit_are_left_out(void **state)
+TEST(words_beyond_the_limit_are_left_out)
 {
     (void)state;
     struct hth_word_counter *counter = hth_word_counter_new();
@@ -343,23 +343,4 @@ static void words_beyond_the_limit_are_left_out(void **state)
     assert_int_equal(count, 3);
     hth_words_free(list);
     hth_word_counter_free(counter);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(characters_of_any_bytes_can_be_shown),
-        cmocka_unit_test(text_is_cut_into_words_and_signs),
-        cmocka_unit_test(long_runs_are_cut_between_characters),
-        cmocka_unit_test(bytes_that_are_no_text_are_found),
-        cmocka_unit_test(words_are_listed_by_falling_count),
-        cmocka_unit_test(text_becomes_ids_and_back),
-        cmocka_unit_test(a_list_is_read_as_written),
-        cmocka_unit_test(lies_of_a_list_are_named),
-        cmocka_unit_test(limits_of_a_list_hold),
-        cmocka_unit_test(rows_go_on_behind_a_bad_line),
-        cmocka_unit_test(lower_case_is_that_of_unicode),
-        cmocka_unit_test(words_beyond_the_limit_are_left_out),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,7 +8,7 @@
 #include "core/bytes.h"
 #include "core/mem.h"
 #include "sim/world.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 #define S HTH_US_PER_S
 
@@ -142,7 +142,7 @@ static int teardown(void **state)
     return 0;
 }
 
-static void record_is_seen_renewed_and_expired(void **state)
+TEST_WITH(record_is_seen_renewed_and_expired, setup, teardown)
 {
     (void)state;
     start_board(NULL);
@@ -166,7 +166,7 @@ static void record_is_seen_renewed_and_expired(void **state)
     assert_int_equal(fx.reader.gone, 1);
 }
 
-static void late_reader_finds_record_in_any_second(void **state)
+TEST_WITH(late_reader_finds_record_in_any_second, setup, teardown)
 {
     (void)state;
     start_publisher(7, 60 * S);
@@ -181,7 +181,7 @@ static void late_reader_finds_record_in_any_second(void **state)
     }
 }
 
-static void updates_and_goodbyes_travel_at_once(void **state)
+TEST_WITH(updates_and_goodbyes_travel_at_once, setup, teardown)
 {
     (void)state;
     start_board(NULL);
@@ -206,7 +206,7 @@ static void updates_and_goodbyes_travel_at_once(void **state)
 
 /* Readers believe the highest sequence, so the newest record must have it, even after its owner's
  * clock stepped back. */
-static void clock_step_back_delays_no_record(void **state)
+TEST_WITH(clock_step_back_delays_no_record, setup, teardown)
 {
     static const int64_t steps_us[] = {1, 2 * S, 20 * S};
     (void)state;
@@ -237,7 +237,7 @@ static void count_done(void *arg, enum hth_err err)
     ++*(int *)arg;
 }
 
-static void goodbye_before_first_record_ends_at_once(void **state)
+TEST_WITH(goodbye_before_first_record_ends_at_once, setup, teardown)
 {
     int done = 0;
     (void)state;
@@ -250,7 +250,7 @@ static void goodbye_before_first_record_ends_at_once(void **state)
 }
 
 /* Clocks may differ by 3 s both ways; beyond that a fresh record is refused with a named error. */
-static void skew_beyond_three_seconds_is_refused(void **state)
+TEST_WITH(skew_beyond_three_seconds_is_refused, NULL, teardown)
 {
     static const int64_t skews[] = {2900000, 3100000, -2900000, -62000000, -64000000};
     static const bool seen[] = {true, false, true, true, false};
@@ -274,7 +274,7 @@ static void skew_beyond_three_seconds_is_refused(void **state)
 }
 
 /* The DHT loses the first put; the note does not wait for its next renewal, minutes later. */
-static void a_put_that_failed_is_repeated_within_seconds(void **state)
+TEST_WITH(a_put_that_failed_is_repeated_within_seconds, NULL, teardown)
 {
     struct hth_dht_params params = HTH_DHT_PARAMS_INIT;
     struct hth_publisher_stats s;
@@ -322,7 +322,7 @@ static size_t seal(uint8_t part, uint64_t seq, uint8_t value, uint8_t *out)
 }
 
 /* The DHT delivers a record for its whole life, even after its owner's goodbye. */
-static void goodbye_keeps_older_record_out(void **state)
+TEST_WITH(goodbye_keeps_older_record_out, setup, teardown)
 {
     uint8_t old[HTH_DHT_VALUE_BYTES_MAX], bye[HTH_DHT_VALUE_BYTES_MAX];
     (void)state;
@@ -354,7 +354,7 @@ static void renew(uint32_t life_ms, uint64_t seq, uint8_t value)
 
 /* Each renewal moves the end, later or sooner, and a newer record of an expired owner is
  * believed. */
-static void newest_record_sets_the_end(void **state)
+TEST_WITH(newest_record_sets_the_end, setup, teardown)
 {
     (void)state;
     start_board(NULL);
@@ -377,7 +377,7 @@ static void newest_record_sets_the_end(void **state)
 }
 
 /* A renewal takes the place of the record that it renews. */
-static void renewals_take_no_more_room(void **state)
+TEST_WITH(renewals_take_no_more_room, setup, teardown)
 {
     struct hth_board_stats s;
     (void)state;
@@ -392,7 +392,7 @@ static void renewals_take_no_more_room(void **state)
     assert_int_equal(s.bytes, bytes);
 }
 
-static void replays_and_older_sequences_are_refused(void **state)
+TEST_WITH(replays_and_older_sequences_are_refused, setup, teardown)
 {
     uint8_t old[HTH_DHT_VALUE_BYTES_MAX], new[HTH_DHT_VALUE_BYTES_MAX];
     struct hth_board_stats s;
@@ -420,7 +420,7 @@ static void replays_and_older_sequences_are_refused(void **state)
     assert_err(HTH_E_EXPIRED, hth_board_offer(fx.reader.board, old, old_len));
 }
 
-static void refused_payload_keeps_older_record(void **state)
+TEST_WITH(refused_payload_keeps_older_record, setup, teardown)
 {
     uint8_t bytes[HTH_DHT_VALUE_BYTES_MAX];
     struct hth_env *env = hth_node_env(fx.host);
@@ -442,7 +442,7 @@ static void refused_payload_keeps_older_record(void **state)
     assert_int_equal(fx.reader.live, 1);
 }
 
-static void parts_of_one_owner_are_bounded(void **state)
+TEST_WITH(parts_of_one_owner_are_bounded, setup, teardown)
 {
     uint8_t bytes[HTH_DHT_VALUE_BYTES_MAX];
     struct hth_board_stats s;
@@ -477,7 +477,7 @@ static enum hth_err offer_stranger(uint32_t number)
     return hth_board_offer(fx.reader.board, bytes, len);
 }
 
-static void number_of_owners_is_bounded(void **state)
+TEST_WITH(number_of_owners_is_bounded, setup, teardown)
 {
     struct hth_board_opts opts = HTH_BOARD_OPTS_INIT;
     struct hth_board_stats s;
@@ -506,7 +506,7 @@ static void number_of_owners_is_bounded(void **state)
     assert_int_equal(fx.reader.live, 1);
 }
 
-static void bytes_of_board_are_bounded(void **state)
+TEST_WITH(bytes_of_board_are_bounded, setup, teardown)
 {
     struct hth_board_opts opts = HTH_BOARD_OPTS_INIT;
     (void)state;
@@ -521,7 +521,7 @@ static void bytes_of_board_are_bounded(void **state)
     assert_true(s.bytes <= 3000);
 }
 
-static void garbage_values_do_not_hide_true_record(void **state)
+TEST_WITH(garbage_values_do_not_hide_true_record, setup, teardown)
 {
     struct hth_rng rng;
     struct hth_board_stats s;
@@ -558,7 +558,7 @@ static void garbage_values_do_not_hide_true_record(void **state)
     hth_free(puts);
 }
 
-static void empty_lookup_is_remembered(void **state)
+TEST_WITH(empty_lookup_is_remembered, setup, teardown)
 {
     struct hth_board_stats s;
     (void)state;
@@ -579,7 +579,7 @@ static void empty_lookup_is_remembered(void **state)
     assert_ok(hth_board_ask(fx.reader.board));
 }
 
-static void lossy_dht_delays_but_loses_no_record(void **state)
+TEST_WITH(lossy_dht_delays_but_loses_no_record, NULL, teardown)
 {
     struct hth_dht_params params = HTH_DHT_PARAMS_INIT;
     int seen = 0;
@@ -601,7 +601,7 @@ static void lossy_dht_delays_but_loses_no_record(void **state)
 }
 
 /* It judges offered bytes, and reads nothing from the DHT until it is watched. */
-static void unwatched_board_judges_offers_only(void **state)
+TEST_WITH(unwatched_board_judges_offers_only, setup, teardown)
 {
     struct hth_board_opts o = HTH_BOARD_OPTS_INIT;
     uint8_t bytes[HTH_DHT_VALUE_BYTES_MAX];
@@ -624,30 +624,4 @@ static void unwatched_board_judges_offers_only(void **state)
     assert_int_equal(fx.reader.last, 42);
     hth_board_stats(fx.reader.board, &s);
     assert_true(s.watches > 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(record_is_seen_renewed_and_expired, setup, teardown),
-        cmocka_unit_test_setup_teardown(late_reader_finds_record_in_any_second, setup, teardown),
-        cmocka_unit_test_setup_teardown(updates_and_goodbyes_travel_at_once, setup, teardown),
-        cmocka_unit_test_setup_teardown(clock_step_back_delays_no_record, setup, teardown),
-        cmocka_unit_test_setup_teardown(goodbye_before_first_record_ends_at_once, setup, teardown),
-        cmocka_unit_test_setup_teardown(goodbye_keeps_older_record_out, setup, teardown),
-        cmocka_unit_test_setup_teardown(newest_record_sets_the_end, setup, teardown),
-        cmocka_unit_test_setup_teardown(renewals_take_no_more_room, setup, teardown),
-        cmocka_unit_test_teardown(a_put_that_failed_is_repeated_within_seconds, teardown),
-        cmocka_unit_test_teardown(skew_beyond_three_seconds_is_refused, teardown),
-        cmocka_unit_test_setup_teardown(replays_and_older_sequences_are_refused, setup, teardown),
-        cmocka_unit_test_setup_teardown(unwatched_board_judges_offers_only, setup, teardown),
-        cmocka_unit_test_setup_teardown(refused_payload_keeps_older_record, setup, teardown),
-        cmocka_unit_test_setup_teardown(parts_of_one_owner_are_bounded, setup, teardown),
-        cmocka_unit_test_setup_teardown(number_of_owners_is_bounded, setup, teardown),
-        cmocka_unit_test_setup_teardown(bytes_of_board_are_bounded, setup, teardown),
-        cmocka_unit_test_setup_teardown(garbage_values_do_not_hide_true_record, setup, teardown),
-        cmocka_unit_test_setup_teardown(empty_lookup_is_remembered, setup, teardown),
-        cmocka_unit_test_teardown(lossy_dht_delays_but_loses_no_record, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

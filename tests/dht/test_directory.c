@@ -11,7 +11,7 @@
 #include "dht/board.h"
 #include "dht/listing.h"
 #include "sim/world.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 #define S         HTH_US_PER_S
 #define HOSTS_MAX 8
@@ -213,7 +213,7 @@ static void check_all(void)
     hth_free(live);
 }
 
-static void view_of_any_set_is_a_correct_tree(void **state)
+TEST(view_of_any_set_is_a_correct_tree)
 {
     static const char *const GRIDS[] = {"a.1",      "a.64",     "a.130",      "a.1.1",
                                         "a.7.13",   "a.64.64",  "a.1.1.1",    "a.3.5.7",
@@ -256,7 +256,7 @@ static void view_of_any_set_is_a_correct_tree(void **state)
     hth_grid_view_unref(v);
 }
 
-static void host_is_found_and_expires(void **state)
+TEST(host_is_found_and_expires)
 {
     struct hth_host_status st;
     (void)state;
@@ -296,7 +296,7 @@ static void done_flag(void *arg)
     ++*(int *)arg;
 }
 
-static void withdrawn_host_leaves_at_once(void **state)
+TEST(withdrawn_host_leaves_at_once)
 {
     int done = 0;
     (void)state;
@@ -317,7 +317,7 @@ static void withdrawn_host_leaves_at_once(void **state)
     stop();
 }
 
-static void dead_mark_hides_host_until_record_or_timeout(void **state)
+TEST(dead_mark_hides_host_until_record_or_timeout)
 {
     struct hth_directory_stats s;
     struct hth_host_ref ref;
@@ -362,7 +362,7 @@ static void dead_mark_hides_host_until_record_or_timeout(void **state)
 
 /* Refuting drops one expert of one host, at the edge of a run or inside it, until the host's next
  * record, be it only a renewal. */
-static void refuted_claim_returns_with_the_next_record(void **state)
+TEST(refuted_claim_returns_with_the_next_record)
 {
     static const uint32_t refuted[] = {8, 11, 9, 10, 3};
     struct hth_host_ref ref[2];
@@ -391,7 +391,7 @@ static void refuted_claim_returns_with_the_next_record(void **state)
 
 /* Records take a second to arrive here, and the host is marked dead every 10 ms: each record was
  * issued before the newest mark when it arrives, renewals as well as changes. */
-static void only_record_issued_after_mark_lifts_it(void **state)
+TEST(only_record_issued_after_mark_lifts_it)
 {
     struct hth_link far = {.latency_us = S / 2};
     struct hth_directory_stats before, after;
@@ -420,7 +420,7 @@ static void only_record_issued_after_mark_lifts_it(void **state)
 
 /* A host leaves a layer, its clock steps back, and it serves the layer again: the DHT still has the
  * goodbye, and the new records must have higher sequences. */
-static void layer_returns_after_clock_stepped_back(void **state)
+TEST(layer_returns_after_clock_stepped_back)
 {
     (void)state;
     start("ffn0.16.16", 5);
@@ -437,7 +437,7 @@ static void layer_returns_after_clock_stepped_back(void **state)
     stop();
 }
 
-static void changes_replace_earlier_records(void **state)
+TEST(changes_replace_earlier_records)
 {
     (void)state;
     start("ffn0.16.16", 5);
@@ -459,7 +459,7 @@ static void changes_replace_earlier_records(void **state)
 }
 
 /* Sets of all sizes: one record, several parts, and a layer that is cut into prefixes. */
-static void large_lists_take_several_records(void **state)
+TEST(large_lists_take_several_records)
 {
     struct hth_rng rng;
     struct hth_announcer_stats s;
@@ -498,7 +498,7 @@ static void large_lists_take_several_records(void **state)
     stop();
 }
 
-static void largest_host_fits_in_records(void **state)
+TEST(largest_host_fits_in_records)
 {
     struct hth_rng rng;
     struct hth_announcer_stats s;
@@ -522,7 +522,7 @@ static void largest_host_fits_in_records(void **state)
 }
 
 /* The property: after churn the directory equals the truth. */
-static void directory_is_right_after_churn(void **state)
+TEST(directory_is_right_after_churn)
 {
     (void)state;
     for (uint64_t seed = 20; seed < 24; seed++) {
@@ -560,7 +560,7 @@ static void directory_is_right_after_churn(void **state)
     }
 }
 
-static void wrong_shapes_stay_out(void **state)
+TEST(wrong_shapes_stay_out)
 {
     struct hth_directory_stats s;
     struct hth_layer_shape other = {.kind = "ffn", .d = 512, .block_rows = 1};
@@ -616,7 +616,7 @@ static void keep_line(void *arg, const char *line, size_t len)
 }
 
 /* A trainer names all of them in one line; so does a host, which opens layers without a shape. */
-static void hosts_with_another_run_file_are_named_in_one_line(void **state)
+TEST(hosts_with_another_run_file_are_named_in_one_line)
 {
     struct hth_layer_shape wide = {.kind = "ffn", .d = 512, .block_rows = 1};
     char differ[HTH_DIR_DIFFER_MAX];
@@ -657,7 +657,7 @@ static void hosts_with_another_run_file_are_named_in_one_line(void **state)
     }
 }
 
-static void least_loaded_host_comes_first(void **state)
+TEST(least_loaded_host_comes_first)
 {
     struct hth_host_ref refs[2];
     (void)state;
@@ -679,7 +679,7 @@ static void least_loaded_host_comes_first(void **state)
     stop();
 }
 
-static void free_experts_are_picked_as_one_run(void **state)
+TEST(free_experts_are_picked_as_one_run)
 {
     uint32_t out[256];
     (void)state;
@@ -704,7 +704,7 @@ static void free_experts_are_picked_as_one_run(void **state)
     stop();
 }
 
-static void reading_views_sends_nothing(void **state)
+TEST(reading_views_sends_nothing)
 {
     struct hth_directory_stats before, after;
     struct hth_host_ref refs[4];
@@ -733,7 +733,7 @@ static void reading_views_sends_nothing(void **state)
 }
 
 /* While a host rearranges its records two of them may name an expert. */
-static void a_host_with_two_records_is_found_once(void **state)
+TEST(a_host_with_two_records_is_found_once)
 {
     struct hth_host_info info = {.addr_count = 1};
     struct hth_peer_id id = {{9}}, other = {{8}};
@@ -755,7 +755,7 @@ static void a_host_with_two_records_is_found_once(void **state)
     stop();
 }
 
-static void loading_is_bounded(void **state)
+TEST(loading_is_bounded)
 {
     struct hth_host_info info = {.addr_count = 1};
     uint32_t *all;
@@ -782,7 +782,7 @@ static void loading_is_bounded(void **state)
 }
 
 /* Hosts that are down take nobody's place, however many claim an expert. */
-static void hosts_that_are_down_count_in_no_limit(void **state)
+TEST(hosts_that_are_down_count_in_no_limit)
 {
     struct hth_host_info info = {.addr_count = 1, .addr = {{.family = 4, .port = 1}}};
     uint32_t e[] = {0, 1};
@@ -817,7 +817,7 @@ static void hosts_that_are_down_count_in_no_limit(void **state)
 }
 
 /* A proof is that a key answers at an address: not at another one. */
-static void proofs_are_of_addresses(void **state)
+TEST(proofs_are_of_addresses)
 {
     struct hth_host_info info = {.addr_count = 1, .addr = {{.family = 4, .port = 1}}};
     uint32_t e = 3;
@@ -857,7 +857,7 @@ static enum hth_err fill_firsts(void *arg, struct hth_writer *w)
     return err;
 }
 
-static void branches_are_bounded(void **state)
+TEST(branches_are_bounded)
 {
     struct hth_directory_stats s;
     struct hth_topic topic;
@@ -887,7 +887,7 @@ static void branches_are_bounded(void **state)
     stop();
 }
 
-static void hosts_and_layers_are_bounded(void **state)
+TEST(hosts_and_layers_are_bounded)
 {
     struct hth_host_info info = {.addr_count = 1};
     struct hth_directory_stats s;
@@ -918,7 +918,7 @@ static void hosts_and_layers_are_bounded(void **state)
     stop();
 }
 
-static void empty_ask_is_remembered(void **state)
+TEST(empty_ask_is_remembered)
 {
     struct hth_directory_stats s;
     (void)state;
@@ -929,34 +929,4 @@ static void empty_ask_is_remembered(void **state)
     hth_directory_stats(fx.dir, &s);
     assert_int_equal(s.negative_hits, 1);
     stop();
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(view_of_any_set_is_a_correct_tree),
-        cmocka_unit_test(host_is_found_and_expires),
-        cmocka_unit_test(withdrawn_host_leaves_at_once),
-        cmocka_unit_test(dead_mark_hides_host_until_record_or_timeout),
-        cmocka_unit_test(refuted_claim_returns_with_the_next_record),
-        cmocka_unit_test(only_record_issued_after_mark_lifts_it),
-        cmocka_unit_test(layer_returns_after_clock_stepped_back),
-        cmocka_unit_test(changes_replace_earlier_records),
-        cmocka_unit_test(large_lists_take_several_records),
-        cmocka_unit_test(largest_host_fits_in_records),
-        cmocka_unit_test(directory_is_right_after_churn),
-        cmocka_unit_test(wrong_shapes_stay_out),
-        cmocka_unit_test(hosts_with_another_run_file_are_named_in_one_line),
-        cmocka_unit_test(least_loaded_host_comes_first),
-        cmocka_unit_test(free_experts_are_picked_as_one_run),
-        cmocka_unit_test(reading_views_sends_nothing),
-        cmocka_unit_test(a_host_with_two_records_is_found_once),
-        cmocka_unit_test(hosts_that_are_down_count_in_no_limit),
-        cmocka_unit_test(proofs_are_of_addresses),
-        cmocka_unit_test(loading_is_bounded),
-        cmocka_unit_test(branches_are_bounded),
-        cmocka_unit_test(hosts_and_layers_are_bounded),
-        cmocka_unit_test(empty_ask_is_remembered),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_directory_why.c: a trainer without experts is told why. */
-#include "support/test.h"
-
 #include "dht/directory.h"
 #include "sim/world.h"
+#include "support/suite.h"
 
 #define LIFE_US (600 * HTH_US_PER_S)
 
@@ -44,7 +43,7 @@ static void must_say(const char *text)
     assert_string_equal(hth_directory_why(dir, said), text);
 }
 
-static void the_cause_of_waiting_is_named(void **state)
+TEST(the_cause_of_waiting_is_named)
 {
     struct hth_peer_id id[6];
     (void)state;
@@ -65,10 +64,4 @@ static void the_cause_of_waiting_is_named(void **state)
     must_say("waiting for experts of run 'fashion': no live host of 6 serves ffn1");
     hth_directory_free(dir);
     hth_world_free(world);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_cause_of_waiting_is_named)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,7 +6,7 @@
 
 #include "core/bytes.h"
 #include "dht/record.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 #define BURST   32
 #define S       HTH_US_PER_S
@@ -84,7 +84,7 @@ static struct hth_opendht_door *closed(void)
     return door;
 }
 
-static void strangers_have_a_share_of_each_kind(void **state)
+TEST(strangers_have_a_share_of_each_kind)
 {
     (void)state;
     struct hth_opendht_door *door = closed();
@@ -103,7 +103,7 @@ static void strangers_have_a_share_of_each_kind(void **state)
     hth_opendht_door_free(door);
 }
 
-static void a_newcomer_is_no_stranger_for_long(void **state)
+TEST(a_newcomer_is_no_stranger_for_long)
 {
     (void)state;
     struct hth_opendht_door *door = closed();
@@ -121,7 +121,7 @@ static void a_newcomer_is_no_stranger_for_long(void **state)
     hth_opendht_door_free(door);
 }
 
-static void other_messages_and_open_runs_are_let_in(void **state)
+TEST(other_messages_and_open_runs_are_let_in)
 {
     (void)state;
     struct hth_opendht_door *door = closed(), *open = hth_opendht_door_new();
@@ -141,7 +141,7 @@ static void other_messages_and_open_runs_are_let_in(void **state)
 }
 
 /* Puts that OpenDHT might read otherwise than the door does count as a stranger's. */
-static void odd_puts_have_a_share(void **state)
+TEST(odd_puts_have_a_share)
 {
     (void)state;
     struct datagram odd[5];
@@ -171,15 +171,4 @@ static void odd_puts_have_a_share(void **state)
         assert_int_equal(let_in(door, &odd[i], 100 * S, 1000), i < 3 ? 0 : BURST);
         hth_opendht_door_free(door);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(strangers_have_a_share_of_each_kind),
-        cmocka_unit_test(a_newcomer_is_no_stranger_for_long),
-        cmocka_unit_test(other_messages_and_open_runs_are_let_in),
-        cmocka_unit_test(odd_puts_have_a_share),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

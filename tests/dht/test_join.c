@@ -10,7 +10,7 @@
 #include "dht/census_int.h"
 #include "dht/listing.h"
 #include "sim/world.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 #define S HTH_US_PER_S
 
@@ -89,7 +89,7 @@ static void end(void)
     hth_world_free(fx.world);
 }
 
-static void join_succeeds_in_living_swarm(void **state)
+TEST(join_succeeds_in_living_swarm)
 {
     (void)state;
     begin(0);
@@ -101,7 +101,7 @@ static void join_succeeds_in_living_swarm(void **state)
     end();
 }
 
-static void first_node_joins_at_once(void **state)
+TEST(first_node_joins_at_once)
 {
     (void)state;
     begin(0);
@@ -110,7 +110,7 @@ static void first_node_joins_at_once(void **state)
     end();
 }
 
-static void join_refuses_another_network(void **state)
+TEST(join_refuses_another_network)
 {
     (void)state;
     begin(0);
@@ -121,7 +121,7 @@ static void join_refuses_another_network(void **state)
     end();
 }
 
-static void join_accepts_any_network(void **state)
+TEST(join_accepts_any_network)
 {
     (void)state;
     begin(0);
@@ -150,7 +150,7 @@ static void listen_as_announced(void)
 }
 
 /* A beacon looks expired and its owner does not answer: the node crashed, and our clock is fine. */
-static void expired_beacon_of_dead_node_is_no_clock_error(void **state)
+TEST(expired_beacon_of_dead_node_is_no_clock_error)
 {
     static const int64_t skews[] = {-64 * S - 500000, -100 * S, -300 * S};
     (void)state;
@@ -167,7 +167,7 @@ static void expired_beacon_of_dead_node_is_no_clock_error(void **state)
 
 /* A crash and a quick restart, at every tenth of the beacons' epoch: our own old beacon is still in
  * the DHT, perhaps under the key of the last epoch. */
-static void own_old_beacon_is_no_clock_error(void **state)
+TEST(own_old_beacon_is_no_clock_error)
 {
     (void)state;
     for (int tenth = 0; tenth < 10; tenth++) {
@@ -184,7 +184,7 @@ static void own_old_beacon_is_no_clock_error(void **state)
     }
 }
 
-static void join_names_skewed_clocks(void **state)
+TEST(join_names_skewed_clocks)
 {
     static const int64_t skews[] = {6 * S, 10 * S, -64 * S - 500000, 200 * S, -1800 * S, 3400 * S};
     (void)state;
@@ -218,7 +218,7 @@ static enum hth_err fill_future(void *arg, struct hth_writer *w)
     return hth_beacon_write(w, &beacon, 400);
 }
 
-static void join_names_newer_protocol(void **state)
+TEST(join_names_newer_protocol)
 {
     struct hth_topic topic;
     struct hth_publisher *publisher;
@@ -234,7 +234,7 @@ static void join_names_newer_protocol(void **state)
     end();
 }
 
-static void join_names_missing_listener(void **state)
+TEST(join_names_missing_listener)
 {
     (void)state;
     begin(0);
@@ -267,7 +267,7 @@ static void mute_unwatch(void *self, struct hth_dht_watch *watch)
     (void)watch;
 }
 
-static void join_names_closed_udp(void **state)
+TEST(join_names_closed_udp)
 {
     static const struct hth_dht_ops mute_ops = {
         .watch = mute_watch, .unwatch = mute_unwatch, .stats = no_nodes};
@@ -292,7 +292,7 @@ static void join_names_closed_udp(void **state)
     }
 }
 
-static void bad_options_are_refused(void **state)
+TEST(bad_options_are_refused)
 {
     struct hth_join_opts opts = HTH_JOIN_OPTS_INIT;
     struct hth_addr many[HTH_BOOTSTRAP_MAX + 1] = {{0}};
@@ -319,7 +319,7 @@ static void keep_line(void *arg, const char *line, size_t len)
 }
 
 /* A peer whose clock is ahead is told so; one whose clock is right, or behind, is not. */
-static void clock_that_is_ahead_is_told(void **state)
+TEST(clock_that_is_ahead_is_told)
 {
     static const int64_t boot_skews[] = {0, -2 * S, 2 * S, -5 * S};
     struct hth_census *census;
@@ -344,7 +344,7 @@ static void clock_that_is_ahead_is_told(void **state)
     }
 }
 
-static void census_lists_roles_and_layers(void **state)
+TEST(census_lists_roles_and_layers)
 {
     struct hth_census *census;
     struct hth_census_node node;
@@ -419,7 +419,7 @@ static enum hth_err fill_other_name(void *arg, struct hth_writer *w)
 
 /* Of several expired beacons the owner of the one that was issued last is asked whether it
  * lives. */
-static void the_newest_of_expired_beacons_is_remembered(void **state)
+TEST(the_newest_of_expired_beacons_is_remembered)
 {
     static const struct {
         int64_t issued_us;
@@ -450,7 +450,7 @@ static void the_newest_of_expired_beacons_is_remembered(void **state)
 }
 
 /* One node with one key in three networks, and a beacon whose name contradicts its tag. */
-static void census_counts_all_networks(void **state)
+TEST(census_counts_all_networks)
 {
     static const char *const names[] = {"c", "a", "b"};
     struct hth_announcer *ann[HTH_ARRAY_LEN(names)];
@@ -529,7 +529,7 @@ static void peers_for(struct hth_peer_entry *peers, size_t count)
     }
 }
 
-static void peer_cache_loads_newest_first(void **state)
+TEST(peer_cache_loads_newest_first)
 {
     struct hth_peer_entry in[300], out[300];
     size_t count;
@@ -555,7 +555,7 @@ static void peer_cache_loads_newest_first(void **state)
     end();
 }
 
-static void damaged_peer_cache_is_refused(void **state)
+TEST(damaged_peer_cache_is_refused)
 {
     struct hth_peer_entry peers[5], out[300];
     size_t len, count;
@@ -597,28 +597,4 @@ static void damaged_peer_cache_is_refused(void **state)
     assert_ok(hth_peercache_load(env, "peers", out, 300, &count));
     assert_int_equal(count, 5);
     end();
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(join_succeeds_in_living_swarm),
-        cmocka_unit_test(first_node_joins_at_once),
-        cmocka_unit_test(join_refuses_another_network),
-        cmocka_unit_test(join_accepts_any_network),
-        cmocka_unit_test(expired_beacon_of_dead_node_is_no_clock_error),
-        cmocka_unit_test(own_old_beacon_is_no_clock_error),
-        cmocka_unit_test(join_names_skewed_clocks),
-        cmocka_unit_test(join_names_newer_protocol),
-        cmocka_unit_test(join_names_missing_listener),
-        cmocka_unit_test(join_names_closed_udp),
-        cmocka_unit_test(bad_options_are_refused),
-        cmocka_unit_test(the_newest_of_expired_beacons_is_remembered),
-        cmocka_unit_test(clock_that_is_ahead_is_told),
-        cmocka_unit_test(census_lists_roles_and_layers),
-        cmocka_unit_test(census_counts_all_networks),
-        cmocka_unit_test(peer_cache_loads_newest_first),
-        cmocka_unit_test(damaged_peer_cache_is_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

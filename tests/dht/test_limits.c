@@ -10,7 +10,7 @@
 #include "core/limits.h"
 #include "core/mem.h"
 #include "sim/world.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 static enum hth_err on_record(void *arg, const struct hth_record *rec, void **user)
 {
@@ -53,7 +53,7 @@ static enum hth_err offer(struct hth_board *board, struct hth_env *env,
 }
 
 /* A flood under one key costs at most that many signature checks in each second. */
-static void signatures_in_a_second_are_bounded(void **state)
+TEST(signatures_in_a_second_are_bounded)
 {
     struct hth_world_opts opts = HTH_WORLD_OPTS_INIT;
     struct hth_world *w;
@@ -83,7 +83,7 @@ static void signatures_in_a_second_are_bounded(void **state)
     hth_world_free(w);
 }
 
-static void lives_of_records_are_bounded(void **state)
+TEST(lives_of_records_are_bounded)
 {
     static const int64_t good[] = {HTH_RECORD_LIFE_MIN_US, HTH_RECORD_LIFE_MAX_US};
     static const int64_t bad[] = {HTH_RECORD_LIFE_MIN_US - 1, HTH_RECORD_LIFE_MAX_US + 1};
@@ -108,7 +108,7 @@ static void lives_of_records_are_bounded(void **state)
 
 /* A growing list of scattered experts: one root record, two, up to the limit, never more. Beyond it
  * the root names only first coordinates, in one record. */
-static void roots_of_a_layer_are_bounded(void **state)
+TEST(roots_of_a_layer_are_bounded)
 {
     static const struct hth_layer_shape ffn = {.kind = "ffn", .d = 256, .block_rows = 1};
     static uint32_t numbers[10000];
@@ -150,14 +150,4 @@ static void roots_of_a_layer_are_bounded(void **state)
     hth_board_free(board);
     hth_announcer_free(ann);
     hth_world_free(w);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(signatures_in_a_second_are_bounded),
-        cmocka_unit_test(lives_of_records_are_bounded),
-        cmocka_unit_test(roots_of_a_layer_are_bounded),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

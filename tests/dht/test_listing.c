@@ -7,7 +7,7 @@
 #include "core/mem.h"
 #include "core/rng.h"
 #include "dht/record.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 #define NUMBERS_MAX 70000
 
@@ -61,7 +61,7 @@ static size_t round_trip(const struct hth_listing *l, size_t count, size_t bytes
     return w.pos;
 }
 
-static void pattern_takes_few_bytes(void **state)
+TEST(pattern_takes_few_bytes)
 {
     struct hth_listing l;
     struct hth_pattern p;
@@ -75,7 +75,7 @@ static void pattern_takes_few_bytes(void **state)
     assert_true(bytes + HTH_RECORD_OVERHEAD_BYTES < 200);
 }
 
-static void random_sets_survive_round_trip(void **state)
+TEST(random_sets_survive_round_trip)
 {
     struct hth_rng rng;
     struct hth_listing l;
@@ -98,7 +98,7 @@ static void random_sets_survive_round_trip(void **state)
     }
 }
 
-static void sets_choose_the_shorter_codec(void **state)
+TEST(sets_choose_the_shorter_codec)
 {
     struct hth_listing l;
     size_t taken;
@@ -131,7 +131,7 @@ static enum hth_err read_set(const char *grid, uint8_t flags, const uint8_t *set
 
 #define SET(...) ((const uint8_t[]){__VA_ARGS__}), sizeof((const uint8_t[]){__VA_ARGS__})
 
-static void hostile_sets_are_named(void **state)
+TEST(hostile_sets_are_named)
 {
     (void)state;
     assert_ok(read_set("a.8.8", 0, SET(1, 2, 1, 3, 1)));
@@ -161,7 +161,7 @@ static void hostile_sets_are_named(void **state)
     assert_err(HTH_E_MALFORMED, read_set("a.8.8", 2, SET(1, 1, 1, 7, 0)));
 }
 
-static void beacons_survive_round_trip(void **state)
+TEST(beacons_survive_round_trip)
 {
     struct hth_beacon b = {.protocol_min = 1, .protocol_max = 3, .role = HTH_ROLE_HOST}, back;
     struct hth_beacon_layer layers[40];
@@ -212,7 +212,7 @@ static enum hth_err read_beacon_of(const void *name, size_t len)
 }
 
 /* Names from strangers are shown on terminals. */
-static void beacon_needs_a_printable_network(void **state)
+TEST(beacon_needs_a_printable_network)
 {
     char name[HTH_NAME_LEN_MAX + 1];
     (void)state;
@@ -227,7 +227,7 @@ static void beacon_needs_a_printable_network(void **state)
 }
 
 /* Runs of one number each: the most memory that a payload can cause. */
-static void failed_allocations_are_errors(void **state)
+TEST(failed_allocations_are_errors)
 {
     struct hth_listing l, back;
     uint8_t buf[HTH_RECORD_PAYLOAD_MAX];
@@ -255,25 +255,10 @@ static void failed_allocations_are_errors(void **state)
 }
 
 /* A newer program may write a number without a name here. */
-static void compute_types_have_names(void **state)
+TEST(compute_types_have_names)
 {
     (void)state;
     assert_string_equal(hth_compute_name(HTH_COMPUTE_FP32), "fp32");
     assert_string_equal(hth_compute_name(HTH_COMPUTE_BF16), "bf16");
     assert_string_equal(hth_compute_name((enum hth_compute)4), "?");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pattern_takes_few_bytes),
-        cmocka_unit_test(random_sets_survive_round_trip),
-        cmocka_unit_test(sets_choose_the_shorter_codec),
-        cmocka_unit_test(hostile_sets_are_named),
-        cmocka_unit_test(beacons_survive_round_trip),
-        cmocka_unit_test(beacon_needs_a_printable_network),
-        cmocka_unit_test(compute_types_have_names),
-        cmocka_unit_test(failed_allocations_are_errors),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,7 +9,7 @@
 #include "admission/invite.h"
 #include "core/bytes.h"
 #include "sim/world.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 #define S HTH_US_PER_S
 
@@ -161,7 +161,7 @@ static int teardown(void **state)
     return 0;
 }
 
-static void members_records_are_believed(void **state)
+TEST_WITH(members_records_are_believed, setup, teardown)
 {
     (void)state;
     enter(&a, HTH_MAY_SERVE, 86400 * S);
@@ -179,7 +179,7 @@ static void members_records_are_believed(void **state)
     assert_int_equal(b.refused, 0);
 }
 
-static void early_record_waits_for_its_pass(void **state)
+TEST_WITH(early_record_waits_for_its_pass, setup, teardown)
 {
     (void)state;
     publish(&a);
@@ -191,7 +191,7 @@ static void early_record_waits_for_its_pass(void **state)
     assert_int_equal(b.refused, 0);
 }
 
-static void strangers_records_are_refused(void **state)
+TEST_WITH(strangers_records_are_refused, setup, teardown)
 {
     (void)state;
     publish(&a);
@@ -219,7 +219,7 @@ static void strangers_records_are_refused(void **state)
     assert_true(b.live >= 1);
 }
 
-static void roles_limit_kinds(void **state)
+TEST_WITH(roles_limit_kinds, setup, teardown)
 {
     (void)state;
     enter(&a, HTH_MAY_TRAIN, 86400 * S); /* it may not announce experts */
@@ -230,7 +230,7 @@ static void roles_limit_kinds(void **state)
     assert_int_equal(b.last_refusal, HTH_E_NOT_ADMITTED);
 }
 
-static void ended_pass_ends_belief(void **state)
+TEST_WITH(ended_pass_ends_belief, setup, teardown)
 {
     (void)state;
     enter(&a, HTH_MAY_SERVE, 300 * S);
@@ -251,7 +251,7 @@ static size_t sign_list(uint64_t seq, uint64_t serial, uint8_t out[HTH_REVOKED_B
     return hth_revoked_write(b.env->crypto, &list, &run.id, &owner, NULL, 0, out);
 }
 
-static void revoked_members_are_not_believed(void **state)
+TEST_WITH(revoked_members_are_not_believed, setup, teardown)
 {
     (void)state;
     uint8_t bytes[HTH_REVOKED_BYTES_MAX];
@@ -282,7 +282,7 @@ static void revoked_members_are_not_believed(void **state)
 #define CROWD 60
 
 /* Many members have a list; few publish it, and others go on when those are gone. */
-static void few_members_publish_a_list(void **state)
+TEST_WITH(few_members_publish_a_list, setup, teardown)
 {
     (void)state;
     static const struct hth_board_ops ops = {on_record, on_gone, on_refused};
@@ -318,17 +318,4 @@ static void few_members_publish_a_list(void **state)
     for (size_t i = CROWD / 2; i < CROWD; i++)
         leave(&crowd[i]);
     leave(&reader);
-}
-
-#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        CASE(members_records_are_believed),  CASE(early_record_waits_for_its_pass),
-        CASE(strangers_records_are_refused), CASE(roles_limit_kinds),
-        CASE(ended_pass_ends_belief),        CASE(revoked_members_are_not_believed),
-        CASE(few_members_publish_a_list),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

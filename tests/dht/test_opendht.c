@@ -9,7 +9,7 @@
 #include "dht/directory.h"
 #include "dht/peers.h"
 #include "net/net.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 #define S         HTH_US_PER_S
 #define NODES_MAX 12
@@ -157,7 +157,7 @@ static bool nothing_watched(void)
     return hth_opendht_watching(fx.node[7]) == 0;
 }
 
-static void values_are_put_read_watched_and_withdrawn(void **state)
+TEST_WITH(values_are_put_read_watched_and_withdrawn, setup, teardown)
 {
     struct hth_dht_key key = {{1, 2, 3}}, none = {{9, 9}};
     struct hth_dht_put *put, *other, *hasty;
@@ -229,7 +229,7 @@ static bool all_put(void)
 
 /* A node of a closed run refuses what strangers put, beyond a share (test_door.c); others take
  * all. */
-static void a_closed_runs_node_refuses_a_crowds_puts(void **state)
+TEST_WITH(a_closed_runs_node_refuses_a_crowds_puts, setup, teardown)
 {
     const struct hth_dht_key key = {{4}}, other = {{5}};
     const struct hth_pubkey member = {{1}};
@@ -249,7 +249,7 @@ static void a_closed_runs_node_refuses_a_crowds_puts(void **state)
 }
 
 /* Freeing nodes with operations under way causes no callback, no leak and no hang. */
-static void free_with_open_operations(void **state)
+TEST_WITH(free_with_open_operations, setup, teardown)
 {
     (void)state;
     memset(&seen, 0, sizeof(seen));
@@ -269,7 +269,7 @@ static void free_with_open_operations(void **state)
     run_until(one_value, 15 * S);
 }
 
-static void port_in_use_is_an_error(void **state)
+TEST_WITH(port_in_use_is_an_error, setup, teardown)
 {
     struct hth_opendht_opts opts = HTH_OPENDHT_OPTS_INIT;
     struct hth_opendht *o;
@@ -354,7 +354,7 @@ static struct hth_announcer *announce(struct hth_opendht *o, uint32_t first)
     return ann;
 }
 
-static void directory_follows_announcer(void **state)
+TEST_WITH(directory_follows_announcer, setup, teardown)
 {
     struct hth_directory_opts opts = HTH_DIRECTORY_OPTS_INIT;
     struct hth_announcer *ann;
@@ -387,7 +387,7 @@ static bool node_is_seen(void)
     return s.nodes > 0;
 }
 
-static void join_names_wrong_network(void **state)
+TEST_WITH(join_names_wrong_network, setup, teardown)
 {
     struct hth_announcer *ann;
     struct hth_announcer_opts opts = HTH_ANNOUNCER_OPTS_INIT;
@@ -412,7 +412,7 @@ static void accept_nobody(void *arg, struct hth_stream *s)
     (void)s;
 }
 
-static void join_tells_closed_udp_from_no_listener(void **state)
+TEST_WITH(join_tells_closed_udp_from_no_listener, setup, teardown)
 {
     struct hth_opendht_opts opts = HTH_OPENDHT_OPTS_INIT;
     struct hth_addr tcp = {.family = 4, .ip = {127, 77, 0, 99}};
@@ -429,18 +429,4 @@ static void join_tells_closed_udp_from_no_listener(void **state)
     hth_listener_free(fx.env, listener);
     /* The same port without a listener. */
     assert_err(HTH_E_JOIN_NOTHING_LISTENS, join(fx.node[0], "net", &tcp));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(values_are_put_read_watched_and_withdrawn, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_closed_runs_node_refuses_a_crowds_puts, setup, teardown),
-        cmocka_unit_test_setup_teardown(free_with_open_operations, setup, teardown),
-        cmocka_unit_test_setup_teardown(port_in_use_is_an_error, setup, teardown),
-        cmocka_unit_test_setup_teardown(directory_follows_announcer, setup, teardown),
-        cmocka_unit_test_setup_teardown(join_names_wrong_network, setup, teardown),
-        cmocka_unit_test_setup_teardown(join_tells_closed_udp_from_no_listener, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

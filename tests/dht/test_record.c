@@ -8,7 +8,7 @@
 #include "dht/listing.h"
 #include "net/crypto.h"
 #include "sim/world.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 #define WALL_US (INT64_C(1700000000) * HTH_US_PER_S)
 
@@ -75,7 +75,7 @@ static enum hth_err open_at(struct fixture *f, const uint8_t *data, size_t len)
     return hth_record_open(f->env, NULL, &f->topic, &f->key, data, len, &rec);
 }
 
-static void record_has_golden_bytes(void **state)
+TEST_WITH(record_has_golden_bytes, setup, teardown)
 {
     struct fixture *f = *state;
     struct hth_record rec;
@@ -92,7 +92,7 @@ static void record_has_golden_bytes(void **state)
     assert_true(hth_peer_id_eq(&rec.owner_id, &f->env->self));
 }
 
-static void beacon_has_golden_bytes(void **state)
+TEST(beacon_has_golden_bytes)
 {
     struct hth_beacon b, again = {.protocol_min = 1, .protocol_max = 1, .role = HTH_ROLE_HOST};
     struct hth_grid grid;
@@ -121,7 +121,7 @@ static void beacon_has_golden_bytes(void **state)
 }
 
 /* Every changed bit is refused with a named error. */
-static void every_changed_bit_is_refused(void **state)
+TEST_WITH(every_changed_bit_is_refused, setup, teardown)
 {
     struct fixture *f = *state;
     for (size_t i = 0; i < f->len; i++) {
@@ -145,7 +145,7 @@ static void every_changed_bit_is_refused(void **state)
     assert_ok(open_at(f, f->bytes, f->len));
 }
 
-static void cut_and_padded_records_are_refused(void **state)
+TEST_WITH(cut_and_padded_records_are_refused, setup, teardown)
 {
     struct fixture *f = *state;
     for (size_t len = 0; len < f->len; len++)
@@ -154,7 +154,7 @@ static void cut_and_padded_records_are_refused(void **state)
     assert_err(HTH_E_TOO_LARGE, open_at(f, f->bytes, HTH_DHT_VALUE_BYTES_MAX + 1));
 }
 
-static void copy_under_another_key_is_refused(void **state)
+TEST_WITH(copy_under_another_key_is_refused, setup, teardown)
 {
     struct fixture *f = *state;
     struct hth_topic other;
@@ -181,7 +181,7 @@ struct clock_case {
     enum hth_err err;
 };
 
-static void clock_skew_and_expiry_are_judged(void **state)
+TEST_WITH(clock_skew_and_expiry_are_judged, setup, teardown)
 {
     struct fixture *f = *state;
     static const struct clock_case CASES[] = {
@@ -215,7 +215,7 @@ static void clock_skew_and_expiry_are_judged(void **state)
     assert_non_null(strstr(text, "3.1 s"));
 }
 
-static void sealing_refuses_values_beyond_limits(void **state)
+TEST_WITH(sealing_refuses_values_beyond_limits, setup, teardown)
 {
     struct fixture *f = *state;
     uint8_t payload[HTH_RECORD_PAYLOAD_MAX + 1] = {0};
@@ -243,7 +243,7 @@ static void sealing_refuses_values_beyond_limits(void **state)
     }
 }
 
-static void cache_remembers_refused_records(void **state)
+TEST_WITH(cache_remembers_refused_records, setup, teardown)
 {
     struct fixture *f = *state;
     struct hth_record_cache *cache = hth_record_cache_new();
@@ -278,19 +278,4 @@ static void cache_remembers_refused_records(void **state)
     assert_ok(hth_record_open(f->env, cache, &f->topic, &f->key, f->bytes, f->len, &rec));
     assert_int_equal(hth_record_cache_verified(cache), 5 + HTH_RECORD_CACHE_MAX + 20);
     hth_record_cache_free(cache);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(record_has_golden_bytes, setup, teardown),
-        cmocka_unit_test(beacon_has_golden_bytes),
-        cmocka_unit_test_setup_teardown(every_changed_bit_is_refused, setup, teardown),
-        cmocka_unit_test_setup_teardown(cut_and_padded_records_are_refused, setup, teardown),
-        cmocka_unit_test_setup_teardown(copy_under_another_key_is_refused, setup, teardown),
-        cmocka_unit_test_setup_teardown(clock_skew_and_expiry_are_judged, setup, teardown),
-        cmocka_unit_test_setup_teardown(sealing_refuses_values_beyond_limits, setup, teardown),
-        cmocka_unit_test_setup_teardown(cache_remembers_refused_records, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

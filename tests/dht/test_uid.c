@@ -3,8 +3,7 @@
  * test_uid.c: the grammar of names as a table, and the arithmetic of grids.
  */
 #include "dht/uid.h"
-
-#include "support/test.h"
+#include "support/suite.h"
 
 #include <stdlib.h>
 
@@ -60,7 +59,7 @@ static const struct name_case NAMES[] = {
     {NAME63 "x.1", HTH_E_TOO_LARGE, HTH_E_TOO_LARGE},
 };
 
-static void names_follow_the_grammar(void **state)
+TEST(names_follow_the_grammar)
 {
     (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(NAMES); i++) {
@@ -85,7 +84,7 @@ static void names_follow_the_grammar(void **state)
     assert_err(HTH_E_MALFORMED, hth_uid_parse("a.1\0", 4, &uid));
 }
 
-static void longest_text_fits(void **state)
+TEST(longest_text_fits)
 {
     struct hth_uid uid;
     char text[HTH_UID_TEXT_MAX];
@@ -121,7 +120,7 @@ static const struct pattern_case PATTERNS[] = {
     {"ffn0.[0:1].[0:1].[0:1].[0:1]", HTH_E_TOO_LARGE, 0},
 };
 
-static void patterns_follow_the_grammar(void **state)
+TEST(patterns_follow_the_grammar)
 {
     (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(PATTERNS); i++) {
@@ -134,7 +133,7 @@ static void patterns_follow_the_grammar(void **state)
     }
 }
 
-static void pattern_expands_in_a_grid(void **state)
+TEST(pattern_expands_in_a_grid)
 {
     struct hth_pattern p;
     struct hth_grid grid;
@@ -154,7 +153,7 @@ static void pattern_expands_in_a_grid(void **state)
     assert_err(HTH_E_WRONG_RUN, hth_pattern_expand(&p, &grid, index));
 }
 
-static void grids_map_indices_and_coordinates(void **state)
+TEST(grids_map_indices_and_coordinates)
 {
     struct hth_grid grid, other;
     char text[HTH_UID_TEXT_MAX];
@@ -187,16 +186,4 @@ static void grids_map_indices_and_coordinates(void **state)
     assert_err(HTH_E_RANGE, hth_grid_init(&other, "a", 2, zero));
     assert_err(HTH_E_TOO_LARGE, hth_grid_init(&other, "a", 0, zero));
     assert_err(HTH_E_MALFORMED, hth_grid_init(&other, "a.b", 1, zero));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(names_follow_the_grammar),
-        cmocka_unit_test(longest_text_fits),
-        cmocka_unit_test(patterns_follow_the_grammar),
-        cmocka_unit_test(pattern_expands_in_a_grid),
-        cmocka_unit_test(grids_map_indices_and_coordinates),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,12 +12,11 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#include "support/test.h"
-
 #include "core/mem.h"
 #include "experts/swarm.h"
 #include "kernels/backend_int.h"
 #include "net/net.h"
+#include "support/suite.h"
 
 #define D     16
 #define ROWS  4 /* of each expert in a call */
@@ -353,7 +352,7 @@ static bool all_have_verdicts(void)
 
 /* Both workers of one card are in a call that does not return, and more work waits for it. The
  * other card answers. When the calls return, everything is answered. */
-static void other_card_answers_beside_a_frozen_one(void **state)
+TEST(other_card_answers_beside_a_frozen_one)
 {
     (void)state;
     poll = NULL;
@@ -377,7 +376,7 @@ static void other_card_answers_beside_a_frozen_one(void **state)
 }
 
 /* A card whose calls all fail costs only its own experts' rows. */
-static void lost_card_fails_its_own_experts_only(void **state)
+TEST(lost_card_fails_its_own_experts_only)
 {
     (void)state;
     poll = NULL;
@@ -400,7 +399,7 @@ static void *thaw_all(void *arg)
 
 /* The server is freed while both cards are in the driver and requests wait: the end waits for the
  * running calls, and all memory is freed. */
-static void end_waits_for_running_work(void **state)
+TEST(end_waits_for_running_work)
 {
     pthread_t thread;
     (void)state;
@@ -454,7 +453,7 @@ static bool second_is_saved(void)
 }
 
 /* One card blocks the download of its weights: the other card's experts are saved. */
-static void other_cards_experts_are_saved_beside_a_frozen_one(void **state)
+TEST(other_cards_experts_are_saved_beside_a_frozen_one)
 {
     (void)state;
     poll = NULL;
@@ -474,15 +473,4 @@ static void other_cards_experts_are_saved_beside_a_frozen_one(void **state)
     stop_all();
     saved(true);
     assert_int_equal(rmdir(saved_in), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(other_card_answers_beside_a_frozen_one),
-        cmocka_unit_test(lost_card_fails_its_own_experts_only),
-        cmocka_unit_test(end_waits_for_running_work),
-        cmocka_unit_test(other_cards_experts_are_saved_beside_a_frozen_one),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

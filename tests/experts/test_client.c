@@ -5,15 +5,14 @@
  */
 #include "experts/scene.h"
 
-#include "support/test.h"
-
 #include "core/mem.h"
 #include "experts/message.h"
 #include "experts/rows.h"
+#include "support/suite.h"
 
 /* ---- the rows ------------------------------------------------------------------------------ */
 
-static void rows_return_to_their_pairs(void **state)
+TEST(rows_return_to_their_pairs)
 {
     enum { UNITS = 12, K = 3, N = UNITS * K };
     struct hth_expert_pair pairs[N];
@@ -65,7 +64,7 @@ static void rows_return_to_their_pairs(void **state)
     scene_end(&s);
 }
 
-static void sequences_are_sent_whole(void **state)
+TEST(sequences_are_sent_whole)
 {
     enum { T = 4, UNITS = 3, N = 6 };
     struct hth_expert_pair pairs[N];
@@ -104,7 +103,7 @@ static void sequences_are_sent_whole(void **state)
     scene_end(&s);
 }
 
-static void narrow_wire_types_stay_within_their_error(void **state)
+TEST(narrow_wire_types_stay_within_their_error)
 {
     enum { UNITS = 6, N = 12 };
     static const struct {
@@ -149,7 +148,7 @@ static void narrow_wire_types_stay_within_their_error(void **state)
 }
 
 /* An expert's weights overflow: its rows are refused and read as zeros. */
-static void infinite_answers_are_refused(void **state)
+TEST(infinite_answers_are_refused)
 {
     struct hth_expert_pair pairs[2] = {{0, 0}, {0, 1}};
     float *x = normals(1, D), out[2 * D];
@@ -255,7 +254,7 @@ static struct judged answers_of(float value, double gain_max, uint32_t *refused)
 }
 
 /* Finite numbers beyond the usual gain are refused; beyond 1e15 always. */
-static void gains_above_the_limit_are_refused(void **state)
+TEST(gains_above_the_limit_are_refused)
 {
     uint32_t refused;
 
@@ -272,7 +271,7 @@ static void gains_above_the_limit_are_refused(void **state)
 }
 
 /* A single host's answers, with no usual gain known, do not set the limit by themselves. */
-static void single_host_does_not_set_the_usual_gain(void **state)
+TEST(single_host_does_not_set_the_usual_gain)
 {
     static const struct {
         float bias;
@@ -309,7 +308,7 @@ static void single_host_does_not_set_the_usual_gain(void **state)
 }
 
 /* Rows of x or dy that a host must refuse are no fault of the host: judging reports no error. */
-static void own_bad_rows_are_not_reported(void **state)
+TEST(own_bad_rows_are_not_reported)
 {
     static const struct {
         enum hth_dtype wire;
@@ -354,7 +353,7 @@ static void own_bad_rows_are_not_reported(void **state)
 
 /* ---- failures ------------------------------------------------------------------------------ */
 
-static void dead_host_fails_only_its_pairs(void **state)
+TEST(dead_host_fails_only_its_pairs)
 {
     enum { UNITS = 16, K = 4, N = UNITS * K };
     struct hth_expert_pair pairs[N];
@@ -400,7 +399,7 @@ static void dead_host_fails_only_its_pairs(void **state)
 
 /* One slow host: with k_min the batch ends a grace period after the others; without k_min it ends
  * with the slow host's answer. */
-static void batch_ends_a_grace_period_after_k_min(void **state)
+TEST(batch_ends_a_grace_period_after_k_min)
 {
     struct hth_expert_pair pairs[8];
     float *x = normals(1, 4 * D);
@@ -452,7 +451,7 @@ static void batch_ends_a_grace_period_after_k_min(void **state)
     scene_end(&s);
 }
 
-static void replicas_answer_for_lost_and_busy_hosts(void **state)
+TEST(replicas_answer_for_lost_and_busy_hosts)
 {
     enum { UNITS = 8, K = 2, N = UNITS * K };
     struct hth_expert_pair pairs[N];
@@ -502,7 +501,7 @@ static void replicas_answer_for_lost_and_busy_hosts(void **state)
 
 /* A host refuses with BUSY: the client retries after the time in the refusal, and every pair is
  * answered. */
-static void busy_host_is_retried_at_its_time(void **state)
+TEST(busy_host_is_retried_at_its_time)
 {
     enum { CALLS = 12 };
     struct hth_world_opts wo = HTH_WORLD_OPTS_INIT;
@@ -546,7 +545,7 @@ static void busy_host_is_retried_at_its_time(void **state)
     scene_end(&s);
 }
 
-static void freed_batches_call_nothing(void **state)
+TEST(freed_batches_call_nothing)
 {
     struct hth_expert_pair pairs[8], spread[4] = {{3, 0}, {1, 0}, {0, 1}, {2, 1}};
     float *x = normals(1, 4 * D);
@@ -579,7 +578,7 @@ static void freed_batches_call_nothing(void **state)
     scene_end(&s);
 }
 
-static void invalid_calls_are_refused(void **state)
+TEST(invalid_calls_are_refused)
 {
     struct hth_expert_pair pairs[2] = {{0, 0}, {0, 0}};
     float *x = normals(1, 4 * D);
@@ -619,7 +618,7 @@ static void invalid_calls_are_refused(void **state)
 }
 
 /* A batch with more rows than one request takes becomes several requests. */
-static void large_batch_becomes_several_requests(void **state)
+TEST(large_batch_becomes_several_requests)
 {
     enum { N = HTH_EXPERT_CALL_ROWS_MAX + 5 };
     struct hth_expert_pair *pairs = hth_new_array(struct hth_expert_pair, N);
@@ -667,7 +666,7 @@ static void on_info(void *arg, enum hth_err err, const struct hth_expert_info *i
         snprintf(t->last, sizeof(t->last), "%s", infos[count - 1].uid);
 }
 
-static void info_lists_all_experts(void **state)
+TEST(info_lists_all_experts)
 {
     struct swarm_host like = host_init();
     struct hth_rpc_target to;
@@ -812,32 +811,9 @@ static void storm(uint64_t seed)
     hth_free(st);
 }
 
-static void every_pair_has_one_verdict(void **state)
+TEST(every_pair_has_one_verdict)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 5; seed++)
         storm(seed);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_return_to_their_pairs),
-        cmocka_unit_test(sequences_are_sent_whole),
-        cmocka_unit_test(narrow_wire_types_stay_within_their_error),
-        cmocka_unit_test(infinite_answers_are_refused),
-        cmocka_unit_test(gains_above_the_limit_are_refused),
-        cmocka_unit_test(single_host_does_not_set_the_usual_gain),
-        cmocka_unit_test(own_bad_rows_are_not_reported),
-        cmocka_unit_test(dead_host_fails_only_its_pairs),
-        cmocka_unit_test(batch_ends_a_grace_period_after_k_min),
-        cmocka_unit_test(replicas_answer_for_lost_and_busy_hosts),
-        cmocka_unit_test(busy_host_is_retried_at_its_time),
-        cmocka_unit_test(freed_batches_call_nothing),
-        cmocka_unit_test(invalid_calls_are_refused),
-        cmocka_unit_test(large_batch_becomes_several_requests),
-        cmocka_unit_test(info_lists_all_experts),
-        cmocka_unit_test(every_pair_has_one_verdict),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

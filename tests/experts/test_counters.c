@@ -4,8 +4,7 @@
  * the environment's metrics have the same numbers.
  */
 #include "experts/swarm.h"
-
-#include "support/test.h"
+#include "support/suite.h"
 
 #include "core/mem.h"
 
@@ -16,7 +15,7 @@ static double metric(const struct swarm_host *h, const char *name)
     return hth_metrics_get(h->env->metrics, name);
 }
 
-static void bad_parts_and_repeats_are_counted(void **state)
+TEST(bad_parts_and_repeats_are_counted)
 {
     struct hth_world *w = hth_world_new(1, NULL);
     struct swarm_host h = host_init();
@@ -71,7 +70,7 @@ static void bad_parts_and_repeats_are_counted(void **state)
 }
 
 /* On a full disk each round fails and is counted; with free space the same change is written. */
-static void checkpoints_are_counted(void **state)
+TEST(checkpoints_are_counted)
 {
     struct hth_world *w = hth_world_new(1, NULL);
     struct swarm_host h = host_init();
@@ -123,7 +122,7 @@ static void keep_line(void *arg, const char *line, size_t len)
 
 /* Each peer counts once, as one of now for a minute, and the first one's address is kept. The log
  * says who comes, goes and comes back. */
-static void callers_are_counted_and_forgotten(void **state)
+TEST(callers_are_counted_and_forgotten)
 {
     char said[256] = "";
     struct hth_world_opts wo = HTH_WORLD_OPTS_INIT;
@@ -175,7 +174,7 @@ static void callers_are_counted_and_forgotten(void **state)
 
 /* As many strangers as are remembered, and one more: the oldest is forgotten, so that it counts as
  * new when it comes again. */
-static void a_flood_of_callers_is_bounded(void **state)
+TEST(a_flood_of_callers_is_bounded)
 {
     struct hth_world *w = hth_world_new(1, NULL);
     struct swarm_host h = host_init();
@@ -206,15 +205,4 @@ static void a_flood_of_callers_is_bounded(void **state)
     hth_aligned_free(x);
     caller_stop(&first);
     hth_world_free(w);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bad_parts_and_repeats_are_counted),
-        cmocka_unit_test(checkpoints_are_counted),
-        cmocka_unit_test(callers_are_counted_and_forgotten),
-        cmocka_unit_test(a_flood_of_callers_is_bounded),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

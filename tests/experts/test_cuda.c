@@ -5,11 +5,10 @@
  */
 #include "experts/swarm.h"
 
-#include "support/test.h"
-
 #include "core/mem.h"
 #include "kernels/cuda/device.h"
 #include "kernels/shim_control.h"
+#include "support/suite.h"
 
 #define D      16
 #define ROWS   8
@@ -122,7 +121,7 @@ static void train(const char *kind, uint32_t fewer, double tolerance)
     hth_world_free(w);
 }
 
-static void ffn_trains(void **state)
+TEST(ffn_trains)
 {
     (void)state;
     train("ffn", 0, 1e-4);
@@ -130,7 +129,7 @@ static void ffn_trains(void **state)
 
 /* Batches of 8, 7, 6 and 5 rows are the same call after padding: from the third on each is one
  * graph launch. A round is a forward and a backward pass, and a forward pass alone. */
-static void padded_batches_replay_one_graph(void **state)
+TEST(padded_batches_replay_one_graph)
 {
     (void)state;
     uint32_t before = hth_shim_graph_launches(), calls = 3 * ROUNDS;
@@ -140,7 +139,7 @@ static void padded_batches_replay_one_graph(void **state)
         fail_msg("%u of %u calls were recorded ones", launches, calls);
 }
 
-static void padding_does_not_change_the_result(void **state)
+TEST(padding_does_not_change_the_result)
 {
     const struct hth_backend *card = &device.tables[HTH_GPU_F32], *cpu = hth_backend_ref();
     uint32_t last = 0, count = 0;
@@ -162,14 +161,14 @@ static void padding_does_not_change_the_result(void **state)
     }
 }
 
-static void transformer_trains(void **state)
+TEST(transformer_trains)
 {
     (void)state;
     train("transformer", 0, 1e-4);
 }
 
 /* A checkpoint made on the card gives the same bits on the card and on the CPU. */
-static void checkpoints_move_between_card_and_cpu(void **state)
+TEST(checkpoints_move_between_card_and_cpu)
 {
     struct swarm_host h = host_init();
     struct reference a, b, cpu;
@@ -318,7 +317,7 @@ static struct hth_blob *host_six(size_t budget, struct hth_resident_stats *stats
 }
 
 /* Experts that are evicted and fetched learn the same bits as resident ones. */
-static void evicted_experts_learn_the_same_bits(void **state)
+TEST(evicted_experts_learn_the_same_bits)
 {
     struct hth_resident_stats roomy, tight;
     (void)state;
@@ -355,7 +354,7 @@ static void evicted_experts_learn_the_same_bits(void **state)
 
 /* A host has the CPU and two cards, with experts on each in rotation: all answer with the CPU's
  * numbers, and no device waits for another. */
-static void devices_answer_side_by_side(void **state)
+TEST(devices_answer_side_by_side)
 {
     enum { EXPERTS = 6 };
     static struct hth_cu_device other;
@@ -414,7 +413,7 @@ static void devices_answer_side_by_side(void **state)
 
 /* Noise at first; then one of four senders pulls against the other three, a hundred times as hard.
  * Experts on a card are watched as others are, also those whose batches form one group. */
-static void canary_watches_experts_on_a_card(void **state)
+TEST(canary_watches_experts_on_a_card)
 {
     enum { EXPERTS = 2, SENDERS = 4, FEW = 8, CALM = 16 * 2 * 12, STEPS = CALM + 16 * 2 * 8 };
     static const size_t floats = (size_t)EXPERTS * FEW * D;
@@ -458,17 +457,4 @@ static void canary_watches_experts_on_a_card(void **state)
     hth_world_free(w);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ffn_trains),
-        cmocka_unit_test(transformer_trains),
-        cmocka_unit_test(checkpoints_move_between_card_and_cpu),
-        cmocka_unit_test(evicted_experts_learn_the_same_bits),
-        cmocka_unit_test(devices_answer_side_by_side),
-        cmocka_unit_test(canary_watches_experts_on_a_card),
-        cmocka_unit_test(padded_batches_replay_one_graph),
-        cmocka_unit_test(padding_does_not_change_the_result),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+SUITE_WITH(setup, teardown)

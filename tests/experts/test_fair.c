@@ -5,12 +5,11 @@
  */
 #include "experts/swarm.h"
 
-#include "support/test.h"
-
 #include <math.h>
 
 #include "admission/witness.h"
 #include "core/mem.h"
+#include "support/suite.h"
 
 #define D        16
 #define ROWS     64
@@ -83,7 +82,7 @@ static void finish(struct arena *t, struct answer *out, uint32_t count)
 
 /* Two peers queue ten seconds of work. A third, with few rows for one expert or the other, waits
  * for the running batch and its own. */
-static void flood_delays_only_itself(void **state)
+TEST(flood_delays_only_itself)
 {
     enum { N = 38 };
     struct arena t = {.h = host_init()};
@@ -115,7 +114,7 @@ static void flood_delays_only_itself(void **state)
 }
 
 /* A part waits for more rows for batch_age_us at most, in any order of the start tags. */
-static void parts_age_once_in_any_order(void **state)
+TEST(parts_age_once_in_any_order)
 {
     struct arena t = {.h = host_init()};
     struct answer first, second, other;
@@ -140,7 +139,7 @@ static void parts_age_once_in_any_order(void **state)
 }
 
 /* Many small requests get the share of few large ones, in any order of arrival. */
-static void shares_are_equal_in_work(void **state)
+TEST(shares_are_equal_in_work)
 {
     enum { LARGE = 20, SMALL = 80, DONE_OF_EACH = 8 };
     struct arena t = {.h = host_init()};
@@ -165,7 +164,7 @@ static void shares_are_equal_in_work(void **state)
 
 /* A single peer may use all of the time and most of the bytes for requests, so that a second can be
  * admitted; with others it leaves them their share. */
-static void peer_leaves_bytes_for_others(void **state)
+TEST(peer_leaves_bytes_for_others)
 {
     enum { N = 60 };
     struct arena t = {.h = host_init()};
@@ -204,7 +203,7 @@ static void peer_leaves_bytes_for_others(void **state)
 
 /* A forward of many rows is cut into batches with a start tag each: the next peer waits for the
  * running batch, not for the whole part. */
-static void long_part_is_cut_for_other_peers(void **state)
+TEST(long_part_is_cut_for_other_peers)
 {
     enum { LONG = 24 };
     struct arena t = {.h = host_init()};
@@ -234,7 +233,7 @@ static void long_part_is_cut_for_other_peers(void **state)
 
 /* A peer that waits for each reply before its next request gets the share of one whose work always
  * waits: its finish tag outlives its last request. */
-static void finish_tag_outlives_last_request(void **state)
+TEST(finish_tag_outlives_last_request)
 {
     enum { MUCH = 4, SMALL = 30, ROUNDS = 3 };
     struct arena t = {.h = host_init()};
@@ -258,7 +257,7 @@ static void finish_tag_outlives_last_request(void **state)
 }
 
 /* Twice, more peers come and go beside a busy one than the server remembers. */
-static void more_peers_than_remembered_are_served(void **state)
+TEST(more_peers_than_remembered_are_served)
 {
     enum { CROWD = 300, N = 20 };
     struct arena t = {.h = host_init()};
@@ -312,7 +311,7 @@ static void share(struct arena *t, uint32_t done[3])
     arena_close(t);
 }
 
-static void keys_of_an_invite_share_its_turn(void **state)
+TEST(keys_of_an_invite_share_its_turn)
 {
     struct arena t = {.caller = {hth_admitted(5, HTH_MEMBER), hth_admitted(6, HTH_MEMBER),
                                  hth_admitted(6, HTH_MEMBER)}};
@@ -323,7 +322,7 @@ static void keys_of_an_invite_share_its_turn(void **state)
     assert_in_range(done[1] + done[2], 7, 9);
 }
 
-static void probation_gets_an_eighth_beside_members(void **state)
+TEST(probation_gets_an_eighth_beside_members)
 {
     struct arena t = {.caller = {hth_admitted(5, HTH_MEMBER), hth_admitted(6, HTH_PROBATION),
                                  hth_admitted(6, HTH_PROBATION)}};
@@ -370,27 +369,10 @@ static bool is_due_after(enum hth_member_class class, uint32_t bad)
     return is_due;
 }
 
-static void host_witnesses_good_backwards(void **state)
+TEST(host_witnesses_good_backwards)
 {
     (void)state;
     assert_true(is_due_after(HTH_PROBATION, 0));
     assert_false(is_due_after(HTH_PROBATION, 1));
     assert_false(is_due_after(HTH_MEMBER, 0));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(flood_delays_only_itself),
-        cmocka_unit_test(long_part_is_cut_for_other_peers),
-        cmocka_unit_test(finish_tag_outlives_last_request),
-        cmocka_unit_test(parts_age_once_in_any_order),
-        cmocka_unit_test(shares_are_equal_in_work),
-        cmocka_unit_test(peer_leaves_bytes_for_others),
-        cmocka_unit_test(more_peers_than_remembered_are_served),
-        cmocka_unit_test(keys_of_an_invite_share_its_turn),
-        cmocka_unit_test(probation_gets_an_eighth_beside_members),
-        cmocka_unit_test(host_witnesses_good_backwards),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,7 +9,7 @@
 #include "experts/message.h"
 #include "experts/safetensors.h"
 #include "experts/swarm.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 #define S       HTH_US_PER_S
 #define EXPERTS 6 /* of the grid */
@@ -154,7 +154,7 @@ static void assert_file_of(const struct hth_blob *bytes, const struct hth_expert
     hth_st_close(r);
 }
 
-static void weights_come_from_all_hosts(void **state)
+TEST_WITH(weights_come_from_all_hosts, setup, teardown)
 {
     struct fixture *f = *state;
 
@@ -170,7 +170,7 @@ static void weights_come_from_all_hosts(void **state)
     assert_int_equal(f->err[EXPERTS - 1], HTH_E_NOT_FOUND); /* nobody has it */
 }
 
-static void a_replica_gives_what_a_dead_host_had(void **state)
+TEST_WITH(a_replica_gives_what_a_dead_host_had, setup, teardown)
 {
     struct fixture *f = *state;
 
@@ -187,7 +187,7 @@ static void a_replica_gives_what_a_dead_host_had(void **state)
 }
 
 /* It is asked before the directory knows that it left. */
-static void a_host_that_left_is_none(void **state)
+TEST_WITH(a_host_that_left_is_none, setup, teardown)
 {
     struct fixture *f = *state;
 
@@ -199,7 +199,7 @@ static void a_host_that_left_is_none(void **state)
         assert_int_equal(f->err[i], HTH_E_NOT_FOUND);
 }
 
-static void a_host_that_is_lost_is_the_error(void **state)
+TEST_WITH(a_host_that_is_lost_is_the_error, setup, teardown)
 {
     struct fixture *f = *state;
 
@@ -212,7 +212,7 @@ static void a_host_that_is_lost_is_the_error(void **state)
 }
 
 /* Files of more than a reply takes are asked for once each. */
-static void large_weights_are_given_up_at_once(void **state)
+TEST_WITH(large_weights_are_given_up_at_once, setup, teardown)
 {
     struct fixture *f = *state;
     struct hth_rpc_opts opts = HTH_RPC_OPTS_INIT;
@@ -231,7 +231,7 @@ static void large_weights_are_given_up_at_once(void **state)
     hth_rpc_free(rpc);
 }
 
-static void a_fetch_that_is_freed_leaves_nothing(void **state)
+TEST_WITH(a_fetch_that_is_freed_leaves_nothing, setup, teardown)
 {
     struct fixture *f = *state;
 
@@ -257,7 +257,7 @@ static void call(struct fixture *f, const void *payload, size_t len, struct answ
     assert_ok(hth_rpc_call(f->caller.rpc, &target, &opts, on_answer, out, NULL));
 }
 
-static void requests_that_cannot_be_met_are_refused(void **state)
+TEST_WITH(requests_that_cannot_be_met_are_refused, setup, teardown)
 {
     static const struct {
         const char *bytes;
@@ -305,7 +305,7 @@ static void requests_that_cannot_be_met_are_refused(void **state)
     answer_clear(&out);
 }
 
-static void a_server_that_ends_drops_its_copy(void **state)
+TEST_WITH(a_server_that_ends_drops_its_copy, setup, teardown)
 {
     struct fixture *f = *state;
     struct answer out, first;
@@ -326,19 +326,4 @@ static void a_server_that_ends_drops_its_copy(void **state)
     assert_int_not_equal(first.err, HTH_OK);
     answer_clear(&first);
     answer_clear(&out);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(weights_come_from_all_hosts, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_replica_gives_what_a_dead_host_had, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_host_that_left_is_none, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_host_that_is_lost_is_the_error, setup, teardown),
-        cmocka_unit_test_setup_teardown(large_weights_are_given_up_at_once, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_fetch_that_is_freed_leaves_nothing, setup, teardown),
-        cmocka_unit_test_setup_teardown(requests_that_cannot_be_met_are_refused, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_server_that_ends_drops_its_copy, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

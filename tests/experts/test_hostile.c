@@ -5,8 +5,7 @@
  * that refuse every request.
  */
 #include "experts/swarm.h"
-
-#include "support/test.h"
+#include "support/suite.h"
 
 #include "core/mem.h"
 
@@ -23,7 +22,7 @@ static void on_drained(void *arg)
 }
 
 /* The rows of a refused part return as zeros, not as older contents of the memory. */
-static void refused_rows_are_zeros(void **state)
+TEST(refused_rows_are_zeros)
 {
     enum { ROWS = 20000 }; /* above a quarter of a MiB: such blocks are reused at once */
     struct hth_world *w = hth_world_new(1, NULL);
@@ -57,7 +56,7 @@ static void refused_rows_are_zeros(void **state)
 }
 
 /* A forward is cut into batches; its caller cancels while a step runs between two of them. */
-static void cancel_between_batches_leaves_nothing(void **state)
+TEST(cancel_between_batches_leaves_nothing)
 {
     struct hth_world_opts wo = HTH_WORLD_OPTS_INIT;
     struct hth_world *w;
@@ -102,7 +101,7 @@ static void cancel_between_batches_leaves_nothing(void **state)
 
 /* Finite numbers that would make the gradient infinite are refused; the honest caller's backward
  * beside them is stepped. */
-static void huge_numbers_are_refused(void **state)
+TEST(huge_numbers_are_refused)
 {
     static const float huge[] = {3e38f, -1e30f, 1.1e15f, NAN, INFINITY};
     struct hth_world *w = hth_world_new(1, NULL);
@@ -158,7 +157,7 @@ static void huge_numbers_are_refused(void **state)
 }
 
 /* One peer's answers push out another's; the other's repeat is refused, not applied twice. */
-static void evicted_answer_is_not_applied_twice(void **state)
+TEST(evicted_answer_is_not_applied_twice)
 {
     struct hth_world *w = hth_world_new(1, NULL);
     struct swarm_host h = host_init();
@@ -282,7 +281,7 @@ static struct told judged_call(struct hth_world *w, struct swarm_host *h, uint32
 
 /* The host refuses with BUSY, or with errors that breakers take as faults of this machine or
  * ignore. Judging reports every refused part, so that the replica is asked first in the end. */
-static void every_refusal_is_reported_busy(void **state)
+TEST(every_refusal_is_reported_busy)
 {
     static enum hth_err words[] = {HTH_E_BUSY,       HTH_E_AGAIN,     HTH_E_CANCELED, HTH_E_BUDGET,
                                    HTH_E_QUEUE_FULL, HTH_E_NO_MEMORY, HTH_E_DEVICE,   HTH_E_BUG};
@@ -303,7 +302,7 @@ static void every_refusal_is_reported_busy(void **state)
 
 /* A host whose record is older than its experts refuses each part; judging names the parts and does
  * not blame the host. */
-static void missing_experts_are_no_fault_of_the_host(void **state)
+TEST(missing_experts_are_no_fault_of_the_host)
 {
     struct hth_world *w = hth_world_new(1, NULL);
     struct swarm_host h = host_init();
@@ -315,18 +314,4 @@ static void missing_experts_are_no_fault_of_the_host(void **state)
     assert_int_equal(t.hosts, 1);
     assert_int_equal(t.hosts_bad, 0);
     hth_world_free(w);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refused_rows_are_zeros),
-        cmocka_unit_test(cancel_between_batches_leaves_nothing),
-        cmocka_unit_test(huge_numbers_are_refused),
-        cmocka_unit_test(evicted_answer_is_not_applied_twice),
-        cmocka_unit_test(every_refusal_is_reported_busy),
-        cmocka_unit_test(missing_experts_are_no_fault_of_the_host),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,8 +4,7 @@
  * cancel or crash, drains, checkpoints and restarts.
  */
 #include "experts/swarm.h"
-
-#include "support/test.h"
+#include "support/suite.h"
 
 #include "core/mem.h"
 
@@ -26,7 +25,7 @@ static void world_end(struct hth_world *w, struct swarm_caller *c)
 
 /* ---- steps --------------------------------------------------------------------------------- */
 
-static void steps_come_by_count_and_by_age(void **state)
+TEST(steps_come_by_count_and_by_age)
 {
     struct hth_world *w = world_new(1);
     struct swarm_host h = host_init();
@@ -61,7 +60,7 @@ static void steps_come_by_count_and_by_age(void **state)
 
 /* ---- cancel, crash, drain, checkpoints ----------------------------------------------------- */
 
-static void canceled_work_is_dropped(void **state)
+TEST(canceled_work_is_dropped)
 {
     struct hth_world_opts wo = HTH_WORLD_OPTS_INIT;
     struct hth_world *w;
@@ -109,7 +108,7 @@ static void canceled_work_is_dropped(void **state)
 
 /* A caller crashes during its backward: the work is finished, and the restarted caller's repeat
  * gets the answer. */
-static void restarted_caller_gets_its_answer(void **state)
+TEST(restarted_caller_gets_its_answer)
 {
     struct hth_world_opts wo = HTH_WORLD_OPTS_INIT;
     struct hth_world *w;
@@ -151,7 +150,7 @@ static bool is_drained(void *arg)
 }
 
 /* A drained and restarted host has the same bits: weights, moments, steps. */
-static void drain_saves_and_start_restores(void **state)
+TEST(drain_saves_and_start_restores)
 {
     struct hth_world *w = world_new(1);
     struct swarm_host h = host_init();
@@ -205,7 +204,7 @@ static void drain_saves_and_start_restores(void **state)
 
 /* After a power cut between checkpoints the last checkpoint is whole, and the step behind it is
  * lost. */
-static void crash_restores_the_last_checkpoint(void **state)
+TEST(crash_restores_the_last_checkpoint)
 {
     struct hth_world *w = world_new(1);
     struct swarm_host h = host_init();
@@ -242,7 +241,7 @@ static void crash_restores_the_last_checkpoint(void **state)
 }
 
 /* Its waiting gradients are stepped and it is written before it leaves; its neighbour stays. */
-static void removed_expert_is_refused_and_saved(void **state)
+TEST(removed_expert_is_refused_and_saved)
 {
     struct hth_world *w = world_new(1);
     struct swarm_host h = host_init();
@@ -292,7 +291,7 @@ static void removed_expert_is_refused_and_saved(void **state)
 }
 
 /* An expert with a damaged file is refused by name and its file stays; the others are served. */
-static void damaged_checkpoints_are_refused(void **state)
+TEST(damaged_checkpoints_are_refused)
 {
     struct hth_world *w = world_new(1);
     struct swarm_host h = host_init();
@@ -347,7 +346,7 @@ static void listen_to_saves(void *arg, const char *line, size_t len)
 
 /* Two experts can't be saved for 25 minutes, in 300 rounds: a line when it begins, one each 10
  * minutes, and one when both are on the disk again. */
-static void full_disk_is_said_when_it_begins_and_ends(void **state)
+TEST(full_disk_is_said_when_it_begins_and_ends)
 {
     struct said said = {.failed = 0};
     struct hth_world_opts wo = HTH_WORLD_OPTS_INIT;
@@ -401,7 +400,7 @@ static void full_disk_is_said_when_it_begins_and_ends(void **state)
     world_end(w, &c);
 }
 
-static void server_is_freed_while_jobs_run(void **state)
+TEST(server_is_freed_while_jobs_run)
 {
     struct hth_world_opts wo = HTH_WORLD_OPTS_INIT;
     struct hth_world *w;
@@ -436,7 +435,7 @@ static void server_is_freed_while_jobs_run(void **state)
 
 /* The compute lane's queue is full at first: the weights are drawn when it has room, and no expert
  * is lost. */
-static void full_lane_loses_no_expert(void **state)
+TEST(full_lane_loses_no_expert)
 {
     struct hth_world *w = hth_world_new(1, NULL);
     struct swarm_host h = host_init();
@@ -454,21 +453,4 @@ static void full_lane_loses_no_expert(void **state)
     assert_int_equal(h.failed, 0);
     host_stop(&h);
     hth_world_free(w);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(full_lane_loses_no_expert),
-        cmocka_unit_test(steps_come_by_count_and_by_age),
-        cmocka_unit_test(canceled_work_is_dropped),
-        cmocka_unit_test(restarted_caller_gets_its_answer),
-        cmocka_unit_test(drain_saves_and_start_restores),
-        cmocka_unit_test(crash_restores_the_last_checkpoint),
-        cmocka_unit_test(removed_expert_is_refused_and_saved),
-        cmocka_unit_test(damaged_checkpoints_are_refused),
-        cmocka_unit_test(full_disk_is_said_when_it_begins_and_ends),
-        cmocka_unit_test(server_is_freed_while_jobs_run),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,12 +5,11 @@
  */
 #include "experts/swarm.h"
 
-#include "support/test.h"
-
 #include "core/mem.h"
 #include "experts/kept.h"
 #include "experts/message.h"
 #include "experts/rows.h"
+#include "support/suite.h"
 
 #define D 16
 
@@ -88,7 +87,7 @@ static void both(struct scene *s, const struct ask *a, uint64_t key, uint64_t na
 
 /* Gradients and weights have the same bits as with rows that travel twice, for each kind and wire
  * type, at once and after other backwards have moved the weights. */
-static void named_backwards_have_the_same_bits(void **state)
+TEST(named_backwards_have_the_same_bits)
 {
     static const struct {
         const char *kind;
@@ -132,7 +131,7 @@ static void named_backwards_have_the_same_bits(void **state)
     hth_aligned_free(other);
 }
 
-static void forwards_are_named_once_by_their_peer(void **state)
+TEST(forwards_are_named_once_by_their_peer)
 {
     float *x = normals(1, 4 * D);
     struct ask a = {.coord = {0}, .rows = {4}, .parts = 1, .d = D, .x = x, .dy = x};
@@ -167,7 +166,7 @@ static void forwards_are_named_once_by_their_peer(void **state)
 }
 
 /* A backward that does not fit the forward that it names is refused, and the rows stay. */
-static void misfits_are_refused(void **state)
+TEST(misfits_are_refused)
 {
     float *x = normals(1, 8 * D);
     const struct ask good = {
@@ -213,7 +212,7 @@ static void misfits_are_refused(void **state)
 }
 
 /* A peer that never sends its backwards loses its own oldest rows, and by age all of them. */
-static void kept_rows_are_bounded(void **state)
+TEST(kept_rows_are_bounded)
 {
     enum { ROWS = 64, BYTES = ROWS * D * 4, N = 30 };
     float *x = normals(1, ROWS * D);
@@ -250,7 +249,7 @@ static void kept_rows_are_bounded(void **state)
 }
 
 /* The bytes of both new fields, written by hand from expert.proto. */
-static void names_have_these_bytes(void **state)
+TEST(names_have_these_bytes)
 {
     static const uint8_t named[] = {0x0a, 1,    'f',  0x10, 1, 0x1a, 1, 2, 0x22, 1, 3,
                                     0x28, 4,    0x31, 0xa1, 0, 0,    0, 0, 0,    0, 0, /* hi */
@@ -316,7 +315,7 @@ static struct hth_kept_entry *find(struct hth_kept *k, uint8_t peer, uint64_t ke
 
 /* k peers that fill the store in turns hold bytes_max / (k + 1) each, the newest of their own, and
  * a newcomer finds as much room as is free. */
-static void peers_share_the_room(void **state)
+TEST(peers_share_the_room)
 {
     enum { BYTES = 100000, PER_PEER = 60 };
     struct hth_world *w = hth_world_new(1, NULL);
@@ -351,7 +350,7 @@ static void peers_share_the_room(void **state)
 }
 
 /* A key that comes again replaces its rows; age counts from then. */
-static void keys_come_again(void **state)
+TEST(keys_come_again)
 {
     struct hth_world *w = hth_world_new(1, NULL);
     struct swarm_caller c;
@@ -377,19 +376,4 @@ static void keys_come_again(void **state)
     hth_kept_free(k);
     caller_stop(&c);
     hth_world_free(w);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(named_backwards_have_the_same_bits),
-        cmocka_unit_test(forwards_are_named_once_by_their_peer),
-        cmocka_unit_test(misfits_are_refused),
-        cmocka_unit_test(kept_rows_are_bounded),
-        cmocka_unit_test(names_have_these_bytes),
-        cmocka_unit_test(peers_share_the_room),
-        cmocka_unit_test(keys_come_again),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,15 +5,14 @@
  */
 #include "experts/swarm.h"
 
-#include "support/test.h"
-
 #include "core/limits.h"
 #include "core/mem.h"
+#include "support/suite.h"
 
 #define D 16
 
 /* d * inner is 2^29 or a little less; no weights are made, so this is cheap. */
-static void weights_of_an_expert_are_bounded(void **state)
+TEST(weights_of_an_expert_are_bounded)
 {
     struct hth_expert_opts o = host_init().expert;
     struct hth_expert *e;
@@ -29,7 +28,7 @@ static void weights_of_an_expert_are_bounded(void **state)
     hth_expert_free(e);
 }
 
-static void experts_of_a_server_are_bounded(void **state)
+TEST(experts_of_a_server_are_bounded)
 {
     struct hth_world *w = hth_world_new(1, NULL);
     struct swarm_host h = host_init();
@@ -50,7 +49,7 @@ static void experts_of_a_server_are_bounded(void **state)
 }
 
 /* The simulated file has only a length: the loader refuses it without reading its bytes. */
-static void checkpoints_are_bounded(void **state)
+TEST(checkpoints_are_bounded)
 {
     static const uint8_t byte;
     struct hth_world *w = hth_world_new(1, NULL);
@@ -116,14 +115,14 @@ static struct hth_server_stats together(uint32_t count, bool spread)
     return after;
 }
 
-static void parts_of_a_batch_are_bounded(void **state)
+TEST(parts_of_a_batch_are_bounded)
 {
     (void)state;
     assert_int_equal(together(HTH_SERVER_BATCH_PARTS_MAX, false).batches, 1);
     assert_int_equal(together(HTH_SERVER_BATCH_PARTS_MAX + 1, false).batches, 2);
 }
 
-static void batches_of_a_job_are_bounded(void **state)
+TEST(batches_of_a_job_are_bounded)
 {
     struct hth_server_stats s;
 
@@ -195,32 +194,18 @@ static uint64_t requests_for(uint32_t count, uint32_t d)
     return requests;
 }
 
-static void parts_of_a_call_are_bounded(void **state)
+TEST(parts_of_a_call_are_bounded)
 {
     (void)state;
     assert_int_equal(requests_for(HTH_EXPERT_CALL_PARTS_MAX, 1), 1);
     assert_int_equal(requests_for(HTH_EXPERT_CALL_PARTS_MAX + 1, 1), 2);
 }
 
-static void bytes_of_a_call_are_bounded(void **state)
+TEST(bytes_of_a_call_are_bounded)
 {
     enum { ROWS = HTH_EXPERT_CALL_BYTES_MAX / (HTH_EXPERT_D_MAX * sizeof(float)) };
 
     (void)state;
     assert_int_equal(requests_for(ROWS, HTH_EXPERT_D_MAX), 1);
     assert_int_equal(requests_for(ROWS + 1, HTH_EXPERT_D_MAX), 2);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(weights_of_an_expert_are_bounded),
-        cmocka_unit_test(experts_of_a_server_are_bounded),
-        cmocka_unit_test(checkpoints_are_bounded),
-        cmocka_unit_test(parts_of_a_batch_are_bounded),
-        cmocka_unit_test(batches_of_a_job_are_bounded),
-        cmocka_unit_test(parts_of_a_call_are_bounded),
-        cmocka_unit_test(bytes_of_a_call_are_bounded),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

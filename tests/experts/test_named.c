@@ -4,8 +4,7 @@
  * a host does not keep them or the connection breaks.
  */
 #include "experts/scene.h"
-
-#include "support/test.h"
+#include "support/suite.h"
 
 #include "core/mem.h"
 
@@ -50,7 +49,7 @@ static void lose_backward(bool named)
     scene_end(&s);
 }
 
-static void lost_backward_is_applied_once(void **state)
+TEST(lost_backward_is_applied_once)
 {
     (void)state;
     lose_backward(false);
@@ -58,7 +57,7 @@ static void lost_backward_is_applied_once(void **state)
 }
 
 /* A backward names the rows that its host keeps, and only those. The gradients are the same. */
-static void backwards_name_kept_rows(void **state)
+TEST(backwards_name_kept_rows)
 {
     enum { UNITS = 12, K = 2, HOSTS = 3, PER_HOST = 2, N = UNITS * K, BYTES = N * D * 4 };
     static const struct {
@@ -130,14 +129,4 @@ static void backwards_name_kept_rows(void **state)
     }
     hth_aligned_free(x);
     hth_aligned_free(dy);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lost_backward_is_applied_once),
-        cmocka_unit_test(backwards_name_kept_rows),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

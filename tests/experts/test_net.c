@@ -6,11 +6,10 @@
  */
 #include <pthread.h>
 
-#include "support/test.h"
-
 #include "core/mem.h"
 #include "experts/swarm.h"
 #include "net/net.h"
+#include "support/suite.h"
 
 #define D       32
 #define EXPERTS 6
@@ -187,7 +186,7 @@ static void run_batches(uint64_t step_rows)
     assert_true(stats.rows_backward >= N * BATCHES / 4);
 }
 
-static void answers_equal_the_kernels(void **state)
+TEST(answers_equal_the_kernels)
 {
     (void)state;
     run_batches(UINT64_C(1) << 40);
@@ -195,7 +194,7 @@ static void answers_equal_the_kernels(void **state)
 }
 
 /* Forwards, backwards and steps of the same experts run side by side on two compute threads. */
-static void steps_run_beside_passes(void **state)
+TEST(steps_run_beside_passes)
 {
     (void)state;
     run_batches(16);
@@ -227,7 +226,7 @@ static void stop_when_done(void *arg, struct hth_expert_batch *batch)
 }
 
 /* A drain under load: every batch ends, with answers or E_DRAINING. */
-static void drain_under_load_ends_every_batch(void **state)
+TEST(drain_under_load_ends_every_batch)
 {
     struct hth_expert_call call = {.layer = "ffn0",
                                    .ndim = 1,
@@ -249,14 +248,4 @@ static void drain_under_load_ends_every_batch(void **state)
     assert_ok(hth_net_run(calling.env));
     assert_int_equal(finished, 5); /* four batches and the drain */
     stop_all();
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(answers_equal_the_kernels),
-        cmocka_unit_test(steps_run_beside_passes),
-        cmocka_unit_test(drain_under_load_ends_every_batch),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

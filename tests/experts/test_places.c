@@ -7,7 +7,7 @@
 
 #include "core/mem.h"
 #include "experts/swarm.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -238,7 +238,7 @@ static int tear_down(void **state)
 
 /* ---- tests --------------------------------------------------------------------------------- */
 
-static void shortfall_is_said_and_filled_when_places_fall_free(void **state)
+TEST_WITH(shortfall_is_said_and_filled_when_places_fall_free, set_up, tear_down)
 {
     struct hth_places_stats stats;
 
@@ -258,7 +258,7 @@ static void shortfall_is_said_and_filled_when_places_fall_free(void **state)
 }
 
 /* Host 0 crashes without a goodbye and returns at once: host 1, which waits, has taken nothing. */
-static void restarted_host_has_its_places(void **state)
+TEST_WITH(restarted_host_has_its_places, set_up, tear_down)
 {
     bool had[PLACES];
 
@@ -283,7 +283,7 @@ static void restarted_host_has_its_places(void **state)
 
 /* Host 0 is down for less than a minute, with a goodbye or without, and host 1 takes over. Host 0
  * gets its places back unless host 1 has clearly more steps. */
-static void returned_host_gets_its_experts_back_unless_others_are_newer(void **state)
+TEST_WITH(returned_host_gets_its_experts_back_unless_others_are_newer, set_up, tear_down)
 {
     static const struct {
         int steps, others;
@@ -319,7 +319,7 @@ static void returned_host_gets_its_experts_back_unless_others_are_newer(void **s
 }
 
 /* Two hosts pinned to the same experts are wanted replicas, and a host by number goes elsewhere. */
-static void pinned_experts_never_move(void **state)
+TEST_WITH(pinned_experts_never_move, set_up, tear_down)
 {
     static const uint32_t pins[] = {1, 2, 5};
 
@@ -337,7 +337,7 @@ static void pinned_experts_never_move(void **state)
 }
 
 /* Settled hosts stay where a newcomer claims their places as well. */
-static void settled_host_stays(void **state)
+TEST_WITH(settled_host_stays, set_up, tear_down)
 {
     static const uint32_t all[] = {0, 1, 2, 3, 4, 5, 6, 7};
 
@@ -350,7 +350,7 @@ static void settled_host_stays(void **state)
     assert_int_equal(served(0), PLACES);
 }
 
-static void damaged_file_costs_one_place_and_another_is_taken(void **state)
+TEST_WITH(damaged_file_costs_one_place_and_another_is_taken, set_up, tear_down)
 {
     struct hth_places_stats stats;
     size_t len;
@@ -380,7 +380,7 @@ static void claim(int i, uint32_t count)
 }
 
 /* No endpoint listens at the address in the record. */
-static void claim_without_answer_blocks_no_place(void **state)
+TEST_WITH(claim_without_answer_blocks_no_place, set_up, tear_down)
 {
     (void)state;
     fx.host[1].node = hth_world_node(fx.world, "liar", NULL);
@@ -394,7 +394,7 @@ static void claim_without_answer_blocks_no_place(void **state)
 }
 
 /* A host that confirms three of the eight that it claims keeps these three. */
-static void claims_beyond_the_confirmed_ones_are_refuted(void **state)
+TEST_WITH(claims_beyond_the_confirmed_ones_are_refuted, set_up, tear_down)
 {
     static const uint32_t pins[] = {0, 1, 2};
 
@@ -406,23 +406,4 @@ static void claims_beyond_the_confirmed_ones_are_refuted(void **state)
     wait_served(0, 5, 20 * S);
     for (uint32_t i = 0; i < PLACES; i++)
         assert_int_equal(serves(0, i), i > 2);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(shortfall_is_said_and_filled_when_places_fall_free, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(restarted_host_has_its_places, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(returned_host_gets_its_experts_back_unless_others_are_newer,
-                                        set_up, tear_down),
-        cmocka_unit_test_setup_teardown(pinned_experts_never_move, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(settled_host_stays, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(damaged_file_costs_one_place_and_another_is_taken, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(claim_without_answer_blocks_no_place, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(claims_beyond_the_confirmed_ones_are_refuted, set_up,
-                                        tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,11 +5,10 @@
  */
 #include "experts/swarm.h"
 
-#include "support/test.h"
-
 #include "core/mem.h"
 #include "experts/ring.h"
 #include "experts/safetensors.h"
+#include "support/suite.h"
 
 #include <string.h>
 
@@ -92,7 +91,7 @@ static uint32_t copies(void)
     return count;
 }
 
-static void a_copy_of_each_age_is_there(void **state)
+TEST(a_copy_of_each_age_is_there)
 {
     static const int64_t spans[] = {12 * MINUTE, 27 * MINUTE, 75 * MINUTE, 5 * HOUR,
                                     25 * HOUR,   49 * HOUR,   80 * HOUR};
@@ -124,7 +123,7 @@ static void a_copy_of_each_age_is_there(void **state)
 }
 
 /* The clock is set back by a day: copies go on, and the old ones stay in use. */
-static void clock_that_is_set_back_ends_no_copies(void **state)
+TEST(clock_that_is_set_back_ends_no_copies)
 {
     struct hth_ring ring = {0};
     int64_t taken;
@@ -140,7 +139,7 @@ static void clock_that_is_set_back_ends_no_copies(void **state)
     hth_world_free(world);
 }
 
-static void bound_keeps_fewer_ages(void **state)
+TEST(bound_keeps_fewer_ages)
 {
     struct hth_blob *one = made_at(BEGIN);
     int64_t taken, now = BEGIN + 80 * HOUR;
@@ -160,7 +159,7 @@ static void bound_keeps_fewer_ages(void **state)
     hth_blob_unref(one);
 }
 
-static void full_disk_takes_copies_first(void **state)
+TEST(full_disk_takes_copies_first)
 {
     struct hth_device d = HTH_DEVICE_INIT;
     struct hth_blob *one = made_at(BEGIN);
@@ -180,7 +179,7 @@ static void full_disk_takes_copies_first(void **state)
     hth_blob_unref(one);
 }
 
-static void damaged_files_are_refused(void **state)
+TEST(damaged_files_are_refused)
 {
     int64_t taken, now = BEGIN + 2 * HOUR, newest;
     struct hth_ring ring = {0};
@@ -210,7 +209,7 @@ static void damaged_files_are_refused(void **state)
 #define D 16
 
 /* After a roll-back the expert has, bit for bit, the state of that time. */
-static void host_restarts_with_the_bits_of_an_hour_ago(void **state)
+TEST(host_restarts_with_the_bits_of_an_hour_ago)
 {
     struct hth_world *w = hth_world_new(1, NULL);
     struct swarm_host h = host_init();
@@ -257,17 +256,4 @@ static void host_restarts_with_the_bits_of_an_hour_ago(void **state)
     hth_aligned_free(dy);
     caller_stop(&c);
     hth_world_free(w);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_copy_of_each_age_is_there),
-        cmocka_unit_test(clock_that_is_set_back_ends_no_copies),
-        cmocka_unit_test(bound_keeps_fewer_ages),
-        cmocka_unit_test(full_disk_takes_copies_first),
-        cmocka_unit_test(damaged_files_are_refused),
-        cmocka_unit_test(host_restarts_with_the_bits_of_an_hour_ago),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_safetensors.c: round trips, files of other programs, and every kind of damage. */
-#include "support/test.h"
-
 #include "core/bytes.h"
 #include "core/limits.h"
 #include "core/mem.h"
 #include "core/rng.h"
 #include "experts/safetensors.h"
+#include "support/suite.h"
 
 #include <stdlib.h>
 
@@ -29,7 +28,7 @@ static struct hth_blob *write_two(void)
     return blob;
 }
 
-static void round_trip_keeps_everything(void **state)
+TEST(round_trip_keeps_everything)
 {
     struct hth_blob *blob = write_two(), *again = write_two();
     struct hth_st_reader *r;
@@ -73,7 +72,7 @@ static void round_trip_keeps_everything(void **state)
 }
 
 /* A flip of any bit is found, and every shorter file is refused. */
-static void every_flip_and_cut_is_found(void **state)
+TEST(every_flip_and_cut_is_found)
 {
     struct hth_blob *blob = write_two();
     struct hth_st_reader *r;
@@ -119,7 +118,7 @@ static enum hth_err open_text(const char *header, size_t data_len)
 #define T(dtype, shape, offsets)                                                                   \
     "{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":" offsets "}"
 
-static void files_of_other_programs_are_judged(void **state)
+TEST(files_of_other_programs_are_judged)
 {
     static const struct {
         const char *header;
@@ -172,7 +171,7 @@ static void files_of_other_programs_are_judged(void **state)
     }
 }
 
-static void name_and_header_limits_hold(void **state)
+TEST(name_and_header_limits_hold)
 {
     uint8_t head[16] = {0};
     char name[HTH_ST_NAME_MAX + 2], text[512];
@@ -201,7 +200,7 @@ static void name_and_header_limits_hold(void **state)
     free(nested);
 }
 
-static void tensor_count_limit_holds(void **state)
+TEST(tensor_count_limit_holds)
 {
     size_t cap = (size_t)(HTH_ST_TENSORS_MAX + 2) * 64, len = 1;
     char *text = malloc(cap);
@@ -234,7 +233,7 @@ static enum hth_err finish_with(const char *name, const char *key, const char *v
 }
 
 /* Files of version 1 name the digest in another way. */
-static void older_digests_are_verified(void **state)
+TEST(older_digests_are_verified)
 {
     struct hth_blob *blob = write_two();
     struct hth_st_reader *r;
@@ -252,7 +251,7 @@ static void older_digests_are_verified(void **state)
     hth_blob_unref(blob);
 }
 
-static void writer_refuses_bad_names_and_texts(void **state)
+TEST(writer_refuses_bad_names_and_texts)
 {
     const uint64_t huge[3] = {UINT64_C(1) << 32, UINT64_C(1) << 32, 4};
     struct hth_st_writer *w = hth_st_writer_new();
@@ -276,7 +275,7 @@ static void writer_refuses_bad_names_and_texts(void **state)
 }
 
 /* Random tensors of any shapes survive the round trip. */
-static void random_tensors_survive_the_round_trip(void **state)
+TEST(random_tensors_survive_the_round_trip)
 {
     static const enum hth_dtype types[] = {HTH_F32, HTH_BF16, HTH_F16, HTH_I8,
                                            HTH_I32, HTH_U8,   HTH_I64};
@@ -306,19 +305,4 @@ static void random_tensors_survive_the_round_trip(void **state)
         hth_blob_unref(blob);
         hth_st_writer_free(w);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(round_trip_keeps_everything),
-        cmocka_unit_test(every_flip_and_cut_is_found),
-        cmocka_unit_test(files_of_other_programs_are_judged),
-        cmocka_unit_test(name_and_header_limits_hold),
-        cmocka_unit_test(tensor_count_limit_holds),
-        cmocka_unit_test(older_digests_are_verified),
-        cmocka_unit_test(writer_refuses_bad_names_and_texts),
-        cmocka_unit_test(random_tensors_survive_the_round_trip),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

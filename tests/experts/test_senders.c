@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_senders.c: how many rows of a sender count in a pooled gradient, and of which size. */
 #include "experts/senders.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 #include <math.h>
 
@@ -32,7 +32,7 @@ static uint32_t pool(struct hth_senders *s, uint32_t members, uint64_t liar, boo
     return counted;
 }
 
-static void rows_of_a_sender_are_a_quarter_at_most(void **state)
+TEST(rows_of_a_sender_are_a_quarter_at_most)
 {
     (void)state;
     for (int first = 0; first < 2; first++) {
@@ -50,7 +50,7 @@ static void rows_of_a_sender_are_a_quarter_at_most(void **state)
     }
 }
 
-static void probation_is_a_quarter_together(void **state)
+TEST(probation_is_a_quarter_together)
 {
     struct hth_senders alone = {0}, beside = {0};
 
@@ -63,7 +63,7 @@ static void probation_is_a_quarter_together(void **state)
     }
 }
 
-static void norms_are_bounded_by_the_lower_median(void **state)
+TEST(norms_are_bounded_by_the_lower_median)
 {
     struct hth_senders s = {0};
     double most;
@@ -94,7 +94,7 @@ static void norms_are_bounded_by_the_lower_median(void **state)
     assert_in_range(most, 8, 10); /* grows by what was accepted only */
 }
 
-static void senders_beyond_the_table_are_one(void **state)
+TEST(senders_beyond_the_table_are_one)
 {
     struct hth_senders s = {0};
     uint32_t counted = 0;
@@ -111,7 +111,7 @@ static void senders_beyond_the_table_are_one(void **state)
     assert_int_equal(s.count, 0); /* they left */
 }
 
-static void failed_parts_leave_room(void **state)
+TEST(failed_parts_leave_room)
 {
     struct hth_senders s = {0};
     double most;
@@ -123,16 +123,4 @@ static void failed_parts_leave_room(void **state)
     assert_int_equal(hth_senders_take(&s, id_of(50), 4096, &most), 0);
     hth_senders_give_back(&s, id_of(50), first);
     assert_int_equal(hth_senders_take(&s, id_of(50), 4096, &most), first);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_of_a_sender_are_a_quarter_at_most),
-        cmocka_unit_test(probation_is_a_quarter_together),
-        cmocka_unit_test(norms_are_bounded_by_the_lower_median),
-        cmocka_unit_test(senders_beyond_the_table_are_one),
-        cmocka_unit_test(failed_parts_leave_room),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,11 +5,10 @@
  */
 #include "experts/swarm.h"
 
-#include "support/test.h"
-
 #include "core/mem.h"
 #include "experts/message.h"
 #include "experts/rows.h"
+#include "support/suite.h"
 
 #define D 16
 
@@ -26,7 +25,7 @@ static void world_end(struct hth_world *w, struct swarm_caller *c)
 
 /* ---- results ------------------------------------------------------------------------------- */
 
-static void answers_equal_the_kernels(void **state)
+TEST(answers_equal_the_kernels)
 {
     struct hth_world *w = world_new(1);
     struct swarm_host h = host_init();
@@ -83,7 +82,7 @@ static void answers_equal_the_kernels(void **state)
 
 /* Forty callers at once: rows are computed in merged batches, some with bad parts, and every row
  * has the bits it has alone. */
-static void bits_do_not_depend_on_the_batch(void **state)
+TEST(bits_do_not_depend_on_the_batch)
 {
     enum { N = 40 };
     struct hth_world *w = world_new(2);
@@ -129,7 +128,7 @@ static void bits_do_not_depend_on_the_batch(void **state)
 
 /* A large forward is cut over idle workers, and a request beyond batch_rows_max into batches: same
  * bits. */
-static void large_forwards_are_cut(void **state)
+TEST(large_forwards_are_cut)
 {
     enum { ROWS = 1000 };
     struct hth_world_opts wo = HTH_WORLD_OPTS_INIT;
@@ -169,7 +168,7 @@ static void large_forwards_are_cut(void **state)
     world_end(w, &c);
 }
 
-static void narrow_types_stay_within_their_error(void **state)
+TEST(narrow_types_stay_within_their_error)
 {
     static const enum hth_dtype types[] = {HTH_BF16, HTH_F16};
     struct hth_world *w = world_new(1);
@@ -210,7 +209,7 @@ static void narrow_types_stay_within_their_error(void **state)
 
 /* Rows of int8 through forward, backward and a repeat: close to fp32, and the repeat gets the same
  * bytes. */
-static void int8_rows_and_repeats_are_right(void **state)
+TEST(int8_rows_and_repeats_are_right)
 {
     enum { ROWS = 6 };
     struct hth_world *w = world_new(1);
@@ -254,7 +253,7 @@ static void int8_rows_and_repeats_are_right(void **state)
     world_end(w, &c);
 }
 
-static void nop_returns_the_requests_bytes(void **state)
+TEST(nop_returns_the_requests_bytes)
 {
     struct hth_world *w = world_new(1);
     struct swarm_host h = host_init();
@@ -292,7 +291,7 @@ static void nop_returns_the_requests_bytes(void **state)
 
 /* ---- refusals ------------------------------------------------------------------------------ */
 
-static void parts_have_their_own_verdicts(void **state)
+TEST(parts_have_their_own_verdicts)
 {
     struct hth_world *w = world_new(1);
     struct swarm_host h = host_init();
@@ -340,7 +339,7 @@ static void parts_have_their_own_verdicts(void **state)
 
 /* The limit holds for M dy, which is added to a step, for any M that a sender claims, and for each
  * row alone. */
-static void norm_limit_holds_for_each_row_of_m_dy(void **state)
+TEST(norm_limit_holds_for_each_row_of_m_dy)
 {
     static const struct {
         uint32_t rows, microbatch;
@@ -438,7 +437,7 @@ static enum hth_err hostile_call(struct hth_world *w, struct swarm_caller *c,
     return err;
 }
 
-static void malformed_requests_are_refused(void **state)
+TEST(malformed_requests_are_refused)
 {
     enum { LONG_ROWS = HTH_EXPERT_REQUEST_FLOATS_MAX / HTH_EXPERT_D_MAX };
     enum { LONG_BYTES = HTH_EXPERT_D_MAX + HTH_EXPERT_D_MAX / 32 };
@@ -499,7 +498,7 @@ static void malformed_requests_are_refused(void **state)
     world_end(w, &c);
 }
 
-static void part_and_row_limits_hold(void **state)
+TEST(part_and_row_limits_hold)
 {
     struct hth_expert_msg work = {.layer = "f", .ndim = 1, .parts = HTH_EXPERT_PARTS_MAX + 1}, out;
     uint32_t *ones = hth_new_array(uint32_t, HTH_EXPERT_PARTS_MAX + 1);
@@ -525,7 +524,7 @@ static void part_and_row_limits_hold(void **state)
 
 /* A slow host with a queue admits the work it can do in time and refuses the rest with a time for
  * the retry. */
-static void long_queue_refuses_busy(void **state)
+TEST(long_queue_refuses_busy)
 {
     enum { N = 30 };
     struct hth_world_opts wo = HTH_WORLD_OPTS_INIT;
@@ -570,7 +569,7 @@ static void long_queue_refuses_busy(void **state)
     world_end(w, &c);
 }
 
-static void held_bytes_refuse_busy(void **state)
+TEST(held_bytes_refuse_busy)
 {
     struct hth_world *w = world_new(1);
     struct swarm_host h = host_init();
@@ -596,7 +595,7 @@ static void held_bytes_refuse_busy(void **state)
 
 /* ---- backward, once ------------------------------------------------------------------------ */
 
-static void backward_is_applied_once(void **state)
+TEST(backward_is_applied_once)
 {
     struct hth_world *w = world_new(1);
     struct swarm_host h = host_init();
@@ -654,7 +653,7 @@ static void backward_is_applied_once(void **state)
 
 /* Old answers make room for new ones; their keys stay, and their repeats are never applied
  * again. */
-static void answers_are_kept_within_bounds(void **state)
+TEST(answers_are_kept_within_bounds)
 {
     enum { ROWS = 256 };
     struct hth_world *w = world_new(1);
@@ -687,7 +686,7 @@ static void answers_are_kept_within_bounds(void **state)
 }
 
 /* Kept answers never take the room that new requests need. */
-static void kept_answers_leave_room(void **state)
+TEST(kept_answers_leave_room)
 {
     enum { ROWS = 256, BYTES = ROWS * D * 4 };
     struct hth_world *w = world_new(1);
@@ -723,7 +722,7 @@ static void kept_answers_leave_room(void **state)
 }
 
 /* Beyond the limit of waiting repeats more are refused as BUSY, and all are answered in the end. */
-static void waiting_repeats_are_bounded(void **state)
+TEST(waiting_repeats_are_bounded)
 {
     enum { N = HTH_SERVER_WAITERS_MAX + 5 };
     struct hth_world_opts wo = HTH_WORLD_OPTS_INIT;
@@ -756,7 +755,7 @@ static void waiting_repeats_are_bounded(void **state)
     world_end(w, &c);
 }
 
-static void invalid_options_are_refused(void **state)
+TEST(invalid_options_are_refused)
 {
     struct hth_world *w = world_new(1);
     struct swarm_host h = host_init();
@@ -778,7 +777,7 @@ static void invalid_options_are_refused(void **state)
 }
 
 /* With batch_age_us a lone row waits for other rows, for that time at most. */
-static void lone_rows_wait_for_batch_age(void **state)
+TEST(lone_rows_wait_for_batch_age)
 {
     struct hth_world *w = world_new(1);
     struct swarm_host h = host_init();
@@ -805,29 +804,4 @@ static void lone_rows_wait_for_batch_age(void **state)
     assert_int_equal(host_stats(&h).batches, 2);
     hth_aligned_free(x);
     world_end(w, &c);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(answers_equal_the_kernels),
-        cmocka_unit_test(bits_do_not_depend_on_the_batch),
-        cmocka_unit_test(large_forwards_are_cut),
-        cmocka_unit_test(narrow_types_stay_within_their_error),
-        cmocka_unit_test(int8_rows_and_repeats_are_right),
-        cmocka_unit_test(nop_returns_the_requests_bytes),
-        cmocka_unit_test(parts_have_their_own_verdicts),
-        cmocka_unit_test(norm_limit_holds_for_each_row_of_m_dy),
-        cmocka_unit_test(malformed_requests_are_refused),
-        cmocka_unit_test(part_and_row_limits_hold),
-        cmocka_unit_test(long_queue_refuses_busy),
-        cmocka_unit_test(held_bytes_refuse_busy),
-        cmocka_unit_test(backward_is_applied_once),
-        cmocka_unit_test(answers_are_kept_within_bounds),
-        cmocka_unit_test(kept_answers_leave_room),
-        cmocka_unit_test(waiting_repeats_are_bounded),
-        cmocka_unit_test(invalid_options_are_refused),
-        cmocka_unit_test(lone_rows_wait_for_batch_age),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

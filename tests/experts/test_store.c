@@ -2,12 +2,11 @@
 /* test_store.c: kinds, the equation of the step, and the bits of checkpoints. */
 #include "experts/swarm.h"
 
-#include "support/test.h"
-
 #include "core/limits.h"
 #include "core/mem.h"
 #include "experts/rows.h"
 #include "experts/safetensors.h"
+#include "support/suite.h"
 
 #define D 16
 
@@ -36,7 +35,7 @@ static struct hth_expert_opts opts_of(const char *kind)
     return h.expert;
 }
 
-static void kinds_check_their_shapes(void **state)
+TEST(kinds_check_their_shapes)
 {
     static const char *const kinds[] = {"ffn", "transformer", "nop"};
     struct hth_expert_shape s = {.d = 128};
@@ -64,7 +63,7 @@ static void kinds_check_their_shapes(void **state)
                hth_kind_transformer.shape(&(struct hth_expert_shape){.d = 9, .heads = 3}));
 }
 
-static void options_are_checked(void **state)
+TEST(options_are_checked)
 {
     struct hth_expert_opts o = opts_of("ffn");
     struct hth_expert *e;
@@ -86,7 +85,7 @@ static void options_are_checked(void **state)
     assert_err(HTH_E_TOO_LARGE, hth_expert_new(&o, &e));
 }
 
-static void weight_counts_match_the_parameters(void **state)
+TEST(weight_counts_match_the_parameters)
 {
     static const char *const kinds[] = {"ffn", "transformer"};
 
@@ -102,7 +101,7 @@ static void weight_counts_match_the_parameters(void **state)
 }
 
 /* Replicas start equal; other experts and other runs differ. */
-static void weights_follow_the_seed(void **state)
+TEST(weights_follow_the_seed)
 {
     struct hth_expert_opts o = opts_of("ffn"), other = o, run = o;
     struct reference a, b, c, d;
@@ -125,7 +124,7 @@ static void weights_follow_the_seed(void **state)
     reference_stop(&d);
 }
 
-static void rows_must_be_whole_blocks(void **state)
+TEST(rows_must_be_whole_blocks)
 {
     struct hth_expert_opts o = opts_of("transformer");
     float *x = normals(1, 8 * D);
@@ -146,7 +145,7 @@ static void rows_must_be_whole_blocks(void **state)
 
 /* One request of 10 rows, 10 requests of one row, and requests with other micro-batches, whose
  * gradients are larger as their batches are smaller, all give the same step. */
-static void step_does_not_depend_on_load(void **state)
+TEST(step_does_not_depend_on_load)
 {
     struct hth_expert_opts o = opts_of("ffn");
     float *x = normals(1, 10 * D), *dy = normals(2, 10 * D), dx[10 * D], scaled[D];
@@ -188,7 +187,7 @@ static void step_does_not_depend_on_load(void **state)
 }
 
 /* A failed pass with another micro-batch counts for nothing. */
-static void failed_pass_counts_for_nothing(void **state)
+TEST(failed_pass_counts_for_nothing)
 {
     struct hth_expert_opts o = opts_of("ffn");
     float *x = normals(1, 4 * D), *dy = normals(2, 4 * D), dx[4 * D];
@@ -223,7 +222,7 @@ static void failed_pass_counts_for_nothing(void **state)
 /* The back end of hosts: packed tables, where gradients of few rows stay products. Passes of
  * several sizes and micro-batches, a checkpoint between them and a clipped step agree with
  * `ref`. */
-static void packed_tables_step_like_ref(void **state)
+TEST(packed_tables_step_like_ref)
 {
     const struct hth_backend *tables[HTH_PACKED_MAX];
     size_t count = hth_backend_packed_all(tables);
@@ -265,7 +264,7 @@ static void packed_tables_step_like_ref(void **state)
 }
 
 /* With plain SGD the step is lr * (M / N) * g, clipped: checked against the gradient. */
-static void sgd_step_follows_the_equation(void **state)
+TEST(sgd_step_follows_the_equation)
 {
     struct hth_expert_opts o = opts_of("ffn");
     float *x = normals(1, 5 * D), *dy = normals(2, 5 * D), dx[5 * D];
@@ -303,7 +302,7 @@ static void sgd_step_follows_the_equation(void **state)
     hth_aligned_free(dy);
 }
 
-static void infinite_gradient_is_dropped(void **state)
+TEST(infinite_gradient_is_dropped)
 {
     struct hth_expert_opts o = opts_of("ffn");
     float *x = normals(1, D), dy[D] = {INFINITY}, dx[D];
@@ -334,7 +333,7 @@ static void train_some(struct reference *r, uint32_t from, uint32_t to)
 }
 
 /* Training across a save and a load equals training without a stop, bit for bit. */
-static void checkpoint_continues_bit_for_bit(void **state)
+TEST(checkpoint_continues_bit_for_bit)
 {
     static const char *const kinds[] = {"ffn", "transformer"};
 
@@ -375,7 +374,7 @@ static enum hth_err load_as(const struct hth_expert_opts *o, const struct hth_bl
     return err;
 }
 
-static void unfit_checkpoints_are_refused(void **state)
+TEST(unfit_checkpoints_are_refused)
 {
     struct hth_expert_opts o = opts_of("ffn"), other;
     struct hth_rng rng;
@@ -456,7 +455,7 @@ static struct hth_blob *forge(const struct hth_blob *blob, bool old, const char 
 }
 
 /* A valid digest proves neither the origin of a file nor that its values are usable. */
-static void forged_checkpoints_are_refused(void **state)
+TEST(forged_checkpoints_are_refused)
 {
     struct hth_expert_opts o = opts_of("ffn");
     struct reference r;
@@ -525,7 +524,7 @@ static double weights_moved(struct hth_expert *a, struct hth_expert *b)
 
 /* Moments of steps clipped to 1 are restored as they are. Those that one huge gradient left are
  * reset, and then the expert learns again. */
-static void moments_beyond_the_clip_are_reset(void **state)
+TEST(moments_beyond_the_clip_are_reset)
 {
     static const enum hth_optim_kind kinds[] = {HTH_OPTIM_ADAM, HTH_OPTIM_ADAMW, HTH_OPTIM_LAMB};
 
@@ -567,7 +566,7 @@ static void moments_beyond_the_clip_are_reset(void **state)
     }
 }
 
-static void all_halves_convert(void **state)
+TEST(all_halves_convert)
 {
     static const float exact[] = {0, -0.0f, 1, -2, 0.5f, 65504, 6.103515625e-05f, 5.9604645e-08f};
     float back[HTH_ARRAY_LEN(exact)], special[3] = {INFINITY, -INFINITY, NAN};
@@ -605,7 +604,7 @@ static void all_halves_convert(void **state)
 }
 
 /* Long rows use other instructions than single numbers and must give the same bits. */
-static void long_rows_convert_as_single_numbers(void **state)
+TEST(long_rows_convert_as_single_numbers)
 {
     enum { COUNT = 1 << 16 };
     static float wide[COUNT], back[COUNT];
@@ -638,7 +637,7 @@ static void long_rows_convert_as_single_numbers(void **state)
 }
 
 /* The expected format: a row is its codes, then a bf16 scale for each 64 of them. */
-static void int8_rows_keep_their_bound(void **state)
+TEST(int8_rows_keep_their_bound)
 {
     enum { ROWS = 40, D_MAX = 200 };
     static const uint32_t widths[] = {1, 63, 64, 65, 128, 130, 200};
@@ -678,7 +677,7 @@ static void int8_rows_keep_their_bound(void **state)
 }
 
 /* The bytes of docs/protocol.md: 1/127 rounded up to bf16 is 2^-7 (1 + 2/128). */
-static void int8_rows_match_the_documentation(void **state)
+TEST(int8_rows_match_the_documentation)
 {
     static const float x[] = {1, -0.5f, 0.25f, 0, 0, 0};
     static const uint8_t want[] = {0x7e, 0xc1, 0x20, 0x02, 0x3c, 0, 0, 0, 0, 0};
@@ -690,7 +689,7 @@ static void int8_rows_match_the_documentation(void **state)
 }
 
 /* Lengths that no row has, such as a scale without a code, are refused. */
-static void int8_widths_without_a_row_are_refused(void **state)
+TEST(int8_widths_without_a_row_are_refused)
 {
     uint32_t next = 1;
 
@@ -706,7 +705,7 @@ static void int8_widths_without_a_row_are_refused(void **state)
 
 /* With a number that is not finite, or bytes that no encoder writes, the whole row is NaN; its
  * neighbours are intact. */
-static void int8_rows_not_finite_become_nan(void **state)
+TEST(int8_rows_not_finite_become_nan)
 {
     enum { W = 70, BYTES = W + 4 };
     static const float bad[] = {NAN, INFINITY, -INFINITY, 3e38f};
@@ -731,31 +730,4 @@ static void int8_rows_not_finite_become_nan(void **state)
         }
         assert_false(hth_rows_finite(back, 3 * W));
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(kinds_check_their_shapes),
-        cmocka_unit_test(options_are_checked),
-        cmocka_unit_test(weight_counts_match_the_parameters),
-        cmocka_unit_test(weights_follow_the_seed),
-        cmocka_unit_test(rows_must_be_whole_blocks),
-        cmocka_unit_test(step_does_not_depend_on_load),
-        cmocka_unit_test(failed_pass_counts_for_nothing),
-        cmocka_unit_test(packed_tables_step_like_ref),
-        cmocka_unit_test(sgd_step_follows_the_equation),
-        cmocka_unit_test(infinite_gradient_is_dropped),
-        cmocka_unit_test(checkpoint_continues_bit_for_bit),
-        cmocka_unit_test(unfit_checkpoints_are_refused),
-        cmocka_unit_test(forged_checkpoints_are_refused),
-        cmocka_unit_test(moments_beyond_the_clip_are_reset),
-        cmocka_unit_test(all_halves_convert),
-        cmocka_unit_test(long_rows_convert_as_single_numbers),
-        cmocka_unit_test(int8_rows_keep_their_bound),
-        cmocka_unit_test(int8_rows_match_the_documentation),
-        cmocka_unit_test(int8_widths_without_a_row_are_refused),
-        cmocka_unit_test(int8_rows_not_finite_become_nan),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,22 +31,20 @@ static uint32_t begin(struct hth_chain *chain, const uint8_t *data, size_t size)
     hth_sim_crypto()->hash(data, size,
                            (struct hth_hash *)(void *)(bytes + sizeof(bytes) - HTH_HASH_LEN));
     hth_reader_init(&r, bytes, sizeof(bytes));
-    HTH_ASSERT(hth_chain_read_anchor(chain, &r, sum_of(data, size), &link) == HTH_OK);
+    uint64_t before = sum_of(data, size);
+    HTH_ASSERT(hth_chain_read(chain, &r, &before, &link) == HTH_OK);
     return link;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    struct hth_chain_opts opts = {.crypto = hth_sim_crypto(),
-                                  .window = 8,
-                                  .links_max = 16,
-                                  .members_max = 16,
-                                  .rolls_max = 64};
+    struct hth_chain_opts opts = {
+        .crypto = hth_sim_crypto(), .window = 8, .links_max = 16, .members_max = 16};
     struct hth_chain *chain = hth_chain_new(&opts);
     uint32_t link = begin(chain, data, size);
     if (hth_fold_take(chain, link, data, size) == HTH_OK) {
         uint8_t *again = hth_calloc(1, HTH_FOLD_BYTES_MAX);
-        const struct hth_fold *fold = *hth_chain_table(chain, link);
+        const struct hth_fold *fold = hth_chain_held(chain, link)->table;
         HTH_ASSERT(hth_fold_write(fold, again) == size && memcmp(again, data, size) == 0);
         for (uint32_t i = 1; i < fold->count; i++)
             HTH_ASSERT(hth_peer_id_cmp(&fold->peer[i - 1].id, &fold->peer[i].id) < 0);

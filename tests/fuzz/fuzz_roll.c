@@ -5,7 +5,6 @@
  */
 #include "collab/heads.h"
 #include "collab/roll_msg.h"
-#include "collab/row_msg.h"
 
 #include <string.h>
 

@@ -3,11 +3,10 @@
  * The balance loss: values of known cases, gradients against central differences of a double twin,
  * and the direction of the gradient.
  */
-#include "support/test.h"
-
 #include "core/mem.h"
 #include "core/rng.h"
 #include "gating/balance.h"
+#include "support/suite.h"
 
 enum { ROWS = 6, K = 3, WIDTH_MAX = 64 };
 
@@ -114,7 +113,7 @@ static void check_gradient(struct fixture *f, const struct hth_balance_opts *opt
     assert_true(norm > 1e-2); /* imbalance must give a gradient */
 }
 
-static void gradients_match_central_differences(void **state)
+TEST(gradients_match_central_differences)
 {
     (void)state;
     static const struct hth_balance_opts all[] = {
@@ -144,7 +143,7 @@ static void gradients_match_central_differences(void **state)
 }
 
 /* Even tables give both terms their smallest value; all rows on one coordinate give n and n - 1. */
-static void terms_have_their_known_extremes(void **state)
+TEST(terms_have_their_known_extremes)
 {
     (void)state;
     struct hth_rng rng;
@@ -175,7 +174,7 @@ static void terms_have_their_known_extremes(void **state)
 }
 
 /* Gradient descent spreads a gate whose rows prefer one coordinate. */
-static void descent_spreads_the_load(void **state)
+TEST(descent_spreads_the_load)
 {
     (void)state;
     struct hth_rng rng;
@@ -203,7 +202,7 @@ static void descent_spreads_the_load(void **state)
     assert_true(f.result.load_max[0] < 5.0);
 }
 
-static void rows_not_finite_are_skipped(void **state)
+TEST(rows_not_finite_are_skipped)
 {
     (void)state;
     struct hth_rng rng;
@@ -240,15 +239,4 @@ static void rows_not_finite_are_skipped(void **state)
     run(&f, &opts);
     assert_true(f.result.loss == 0.0);
     hth_balance(&f.batch, &opts, f.tables, NULL, f.work, &f.result); /* the loss alone */
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gradients_match_central_differences),
-        cmocka_unit_test(terms_have_their_known_extremes),
-        cmocka_unit_test(descent_spreads_the_load),
-        cmocka_unit_test(rows_not_finite_are_skipped),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,11 +4,10 @@
  * beam search when the beam is narrow, and on degenerate input: ties, no live expert, tables that
  * aren't finite.
  */
-#include "support/test.h"
-
 #include "core/mem.h"
 #include "core/rng.h"
 #include "gating/beam.h"
+#include "support/suite.h"
 
 #include <float.h>
 #include <stdlib.h>
@@ -163,7 +162,7 @@ static void check_row_equals_brute(const struct fixture *f, size_t b, uint32_t k
 
 /* On any grid, at any sparsity, with and without ties, a beam as wide as the grid finds the exact
  * top k. */
-static void wide_beam_equals_brute_force(void **state)
+TEST(wide_beam_equals_brute_force)
 {
     (void)state;
     static const double live[] = {0.0, 0.02, 0.2, 0.5, 0.9, 1.0};
@@ -188,7 +187,7 @@ static void wide_beam_equals_brute_force(void **state)
 }
 
 /* On a full grid the default width, and even a width of k, is exact. */
-static void full_grid_is_exact_at_width_k(void **state)
+TEST(full_grid_is_exact_at_width_k)
 {
     (void)state;
     static const uint32_t dims[][HTH_GRID_DIMS_MAX] = {{50, 33, 1}, {7, 100, 1}, {16, 16, 1}};
@@ -211,7 +210,7 @@ static void full_grid_is_exact_at_width_k(void **state)
 
 /* On a sparse grid a narrow beam may miss experts, but its scores are never below the
  * textbook's. */
-static void narrow_beam_is_not_below_textbook(void **state)
+TEST(narrow_beam_is_not_below_textbook)
 {
     (void)state;
     struct hth_rng rng;
@@ -244,7 +243,7 @@ static void narrow_beam_is_not_below_textbook(void **state)
 }
 
 /* A gate that starts from zeros: the lowest indices win, and the search expands few prefixes. */
-static void equal_scores_go_to_lowest_index(void **state)
+TEST(equal_scores_go_to_lowest_index)
 {
     (void)state;
     struct hth_rng rng;
@@ -263,7 +262,7 @@ static void equal_scores_go_to_lowest_index(void **state)
 }
 
 /* An expert whose hosts are dead isn't in the grid view, so the search can't return it. */
-static void experts_outside_the_view_are_not_found(void **state)
+TEST(experts_outside_the_view_are_not_found)
 {
     (void)state;
     struct hth_rng rng;
@@ -288,7 +287,7 @@ static void experts_outside_the_view_are_not_found(void **state)
     teardown(&f);
 }
 
-static void rows_short_counts_missing_experts(void **state)
+TEST(rows_short_counts_missing_experts)
 {
     (void)state;
     struct hth_rng rng;
@@ -315,7 +314,7 @@ static void rows_short_counts_missing_experts(void **state)
     teardown(&f);
 }
 
-static void rows_not_finite_get_no_expert(void **state)
+TEST(rows_not_finite_get_no_expert)
 {
     (void)state;
     static const float bad[] = {NAN, INFINITY, -INFINITY};
@@ -341,7 +340,7 @@ static void rows_not_finite_get_no_expert(void **state)
 }
 
 /* Sums that overflow are ordered like any others. */
-static void overflowing_sums_keep_their_order(void **state)
+TEST(overflowing_sums_keep_their_order)
 {
     (void)state;
     struct hth_rng rng;
@@ -376,7 +375,7 @@ static void noisy_search(struct fixture *f, struct hth_beam *beam, uint64_t step
 }
 
 /* Noise depends on (seed, step, row) alone; the scores that come back are without noise. */
-static void noise_depends_on_seed_step_and_row(void **state)
+TEST(noise_depends_on_seed_step_and_row)
 {
     (void)state;
     struct hth_rng rng;
@@ -411,7 +410,7 @@ static void noise_depends_on_seed_step_and_row(void **state)
 
 /* Two experts whose scores differ by delta: the worse one is chosen with the probability that a
  * normal of standard deviation std * sqrt(2) exceeds delta. */
-static void noise_swaps_experts_at_its_probability(void **state)
+TEST(noise_swaps_experts_at_its_probability)
 {
     (void)state;
     struct hth_rng rng;
@@ -437,7 +436,7 @@ static void noise_swaps_experts_at_its_probability(void **state)
 
 /* ---- limits and memory --------------------------------------------------------------------- */
 
-static void options_and_grids_beyond_limits_are_refused(void **state)
+TEST(options_and_grids_beyond_limits_are_refused)
 {
     (void)state;
     struct hth_grid grid, other;
@@ -472,7 +471,7 @@ static void options_and_grids_beyond_limits_are_refused(void **state)
     hth_beam_free(NULL);
 }
 
-static void search_allocates_nothing(void **state)
+TEST(search_allocates_nothing)
 {
     (void)state;
     struct hth_rng rng;
@@ -496,23 +495,4 @@ static void search_allocates_nothing(void **state)
     hth_mem_fail_at(0);
     hth_beam_free(beam);
     teardown(&f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(wide_beam_equals_brute_force),
-        cmocka_unit_test(full_grid_is_exact_at_width_k),
-        cmocka_unit_test(narrow_beam_is_not_below_textbook),
-        cmocka_unit_test(equal_scores_go_to_lowest_index),
-        cmocka_unit_test(experts_outside_the_view_are_not_found),
-        cmocka_unit_test(rows_short_counts_missing_experts),
-        cmocka_unit_test(rows_not_finite_get_no_expert),
-        cmocka_unit_test(overflowing_sums_keep_their_order),
-        cmocka_unit_test(noise_depends_on_seed_step_and_row),
-        cmocka_unit_test(noise_swaps_experts_at_its_probability),
-        cmocka_unit_test(options_and_grids_beyond_limits_are_refused),
-        cmocka_unit_test(search_allocates_nothing),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,9 +3,8 @@
  * The circuit breaker: every edge of its picture, back-off and jitter, the class of each error, and
  * the bound on memory.
  */
-#include "support/test.h"
-
 #include "gating/breaker.h"
+#include "support/suite.h"
 
 #define S HTH_US_PER_S
 
@@ -28,7 +27,7 @@ static struct hth_breaker *breaker_with(double jitter, uint32_t hosts_max)
     return breaker;
 }
 
-static void hard_failure_opens_at_once(void **state)
+TEST(hard_failure_opens_at_once)
 {
     (void)state;
     struct hth_breaker *b = breaker_with(0.0, 10);
@@ -63,7 +62,7 @@ static void hard_failure_opens_at_once(void **state)
     hth_breaker_free(b);
 }
 
-static void soft_failures_in_a_row_open(void **state)
+TEST(soft_failures_in_a_row_open)
 {
     (void)state;
     struct hth_breaker *b = breaker_with(0.0, 10);
@@ -82,7 +81,7 @@ static void soft_failures_in_a_row_open(void **state)
 }
 
 /* The back-off is 1, 2, 4 ... seconds, at most 60, and 1 again after a success. */
-static void backoff_doubles_to_its_cap(void **state)
+TEST(backoff_doubles_to_its_cap)
 {
     (void)state;
     static const int64_t want[] = {1, 2, 4, 8, 16, 32, 60, 60, 60};
@@ -106,7 +105,7 @@ static void backoff_doubles_to_its_cap(void **state)
     hth_breaker_free(b);
 }
 
-static void jitter_spreads_the_retries(void **state)
+TEST(jitter_spreads_the_retries)
 {
     (void)state;
     struct hth_breaker *b = breaker_with(0.25, 4096), *same = breaker_with(0.25, 4096);
@@ -129,7 +128,7 @@ static void jitter_spreads_the_retries(void **state)
     hth_breaker_free(same);
 }
 
-static void probe_verdict_decides_the_state(void **state)
+TEST(probe_verdict_decides_the_state)
 {
     (void)state;
     struct hth_breaker *b = breaker_with(0.0, 10);
@@ -157,7 +156,7 @@ static void probe_verdict_decides_the_state(void **state)
 }
 
 /* The effect of each error of the table on a closed breaker. */
-static void every_error_has_its_class(void **state)
+TEST(every_error_has_its_class)
 {
     (void)state;
     static const enum hth_err hard[] = {HTH_E_CLOSED,    HTH_E_REFUSED,     HTH_E_UNREACHABLE,
@@ -181,7 +180,7 @@ static void every_error_has_its_class(void **state)
     }
 }
 
-static void full_table_drops_oldest_host(void **state)
+TEST(full_table_drops_oldest_host)
 {
     (void)state;
     struct hth_breaker *b = breaker_with(0.0, 3);
@@ -203,7 +202,7 @@ static void full_table_drops_oldest_host(void **state)
     hth_breaker_free(NULL);
 }
 
-static void options_out_of_range_are_refused(void **state)
+TEST(options_out_of_range_are_refused)
 {
     (void)state;
     struct hth_rng rng;
@@ -220,19 +219,4 @@ static void options_out_of_range_are_refused(void **state)
         assert_err(HTH_E_RANGE, hth_breaker_new(&opts, &rng, &b));
         assert_null(b);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hard_failure_opens_at_once),
-        cmocka_unit_test(soft_failures_in_a_row_open),
-        cmocka_unit_test(backoff_doubles_to_its_cap),
-        cmocka_unit_test(jitter_spreads_the_retries),
-        cmocka_unit_test(probe_verdict_decides_the_state),
-        cmocka_unit_test(every_error_has_its_class),
-        cmocka_unit_test(full_table_drops_oldest_host),
-        cmocka_unit_test(options_out_of_range_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

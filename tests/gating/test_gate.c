@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Product-key tables: layout, scores of chosen experts, and the gradient of the tables. */
-#include "support/test.h"
-
 #include "core/rng.h"
 #include "gating/gate.h"
+#include "support/suite.h"
 
 static struct hth_grid grid_of(uint32_t ndim, uint32_t a, uint32_t b, uint32_t c)
 {
@@ -13,7 +12,7 @@ static struct hth_grid grid_of(uint32_t ndim, uint32_t a, uint32_t b, uint32_t c
     return grid;
 }
 
-static void tables_lie_side_by_side(void **state)
+TEST(tables_lie_side_by_side)
 {
     (void)state;
     struct hth_grid grid = grid_of(3, 3, 4, 5);
@@ -26,7 +25,7 @@ static void tables_lie_side_by_side(void **state)
 }
 
 /* The entries are powers of two: the sum identifies the entries in it. */
-static void score_is_the_sum_of_entries(void **state)
+TEST(score_is_the_sum_of_entries)
 {
     (void)state;
     struct hth_grid grid = grid_of(3, 3, 4, 5);
@@ -65,7 +64,7 @@ static double loss_of(const struct hth_gate_batch *batch, const double *tables, 
     return loss;
 }
 
-static void gradient_matches_central_differences(void **state)
+TEST(gradient_matches_central_differences)
 {
     (void)state;
     enum { ROWS = 5, K = 4 };
@@ -98,14 +97,4 @@ static void gradient_matches_central_differences(void **state)
             assert_close(dtables[i] - 0.5f, (up - down) / 2e-3, 1e-5, 1e-6);
         }
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tables_lie_side_by_side),
-        cmocka_unit_test(score_is_the_sum_of_entries),
-        cmocka_unit_test(gradient_matches_central_differences),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,11 +3,10 @@
  * The mixture over survivors: outputs against a double twin, gradients against central differences,
  * and outputs and scores that are missing, huge or not finite.
  */
-#include "support/test.h"
-
 #include "core/limits.h"
 #include "core/rng.h"
 #include "gating/mixture.h"
+#include "support/suite.h"
 
 #include <float.h>
 
@@ -49,7 +48,7 @@ static void twin(const double *z, const float *const *y, const double *values, d
     }
 }
 
-static void forward_matches_twin_for_random_masks(void **state)
+TEST(forward_matches_twin_for_random_masks)
 {
     (void)state;
     struct hth_rng rng;
@@ -128,7 +127,7 @@ static void check_row_gradient(const struct fixture *f, int b, const float *dout
     }
 }
 
-static void gradient_matches_central_differences(void **state)
+TEST(gradient_matches_central_differences)
 {
     (void)state;
     struct hth_rng rng;
@@ -155,7 +154,7 @@ static void gradient_matches_central_differences(void **state)
 }
 
 /* A softmax over no survivor is 0/0: the row must get zeros instead. */
-static void row_without_survivor_gives_zeros(void **state)
+TEST(row_without_survivor_gives_zeros)
 {
     (void)state;
     struct hth_rng rng;
@@ -180,7 +179,7 @@ static void row_without_survivor_gives_zeros(void **state)
         assert_true(dscores[2 * K + j] == 0.0f);
 }
 
-static void extreme_scores_give_finite_weights(void **state)
+TEST(extreme_scores_give_finite_weights)
 {
     (void)state;
     static const struct {
@@ -219,7 +218,7 @@ static void extreme_scores_give_finite_weights(void **state)
     }
 }
 
-static void outputs_not_finite_are_dropped(void **state)
+TEST(outputs_not_finite_are_dropped)
 {
     (void)state;
     struct hth_rng rng;
@@ -243,7 +242,7 @@ static void outputs_not_finite_are_dropped(void **state)
 }
 
 /* k_min applies to each row: one row with too few answers keeps the batch from being ready. */
-static void ready_needs_k_min_in_each_row(void **state)
+TEST(ready_needs_k_min_in_each_row)
 {
     (void)state;
     static const float some[1] = {0};
@@ -261,7 +260,7 @@ static void ready_needs_k_min_in_each_row(void **state)
 }
 
 /* A row gives the same bits in any batch. */
-static void bits_do_not_depend_on_the_batch(void **state)
+TEST(bits_do_not_depend_on_the_batch)
 {
     (void)state;
     struct hth_rng rng;
@@ -279,18 +278,4 @@ static void bits_do_not_depend_on_the_batch(void **state)
         assert_memory_equal(out, f.out + b * D, sizeof(out));
         assert_memory_equal(weights, f.weights + b * K, sizeof(weights));
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(forward_matches_twin_for_random_masks),
-        cmocka_unit_test(gradient_matches_central_differences),
-        cmocka_unit_test(row_without_survivor_gives_zeros),
-        cmocka_unit_test(extreme_scores_give_finite_weights),
-        cmocka_unit_test(outputs_not_finite_are_dropped),
-        cmocka_unit_test(ready_needs_k_min_in_each_row),
-        cmocka_unit_test(bits_do_not_depend_on_the_batch),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

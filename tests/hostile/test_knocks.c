@@ -10,6 +10,7 @@
  */
 #define _GNU_SOURCE
 #include "integration/toy.h"
+#include "support/suite.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -72,7 +73,7 @@ static int by_value(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
-static void strangers_at_the_door_cost_a_millisecond_each(void **state)
+PLACE_TEST(strangers_at_the_door_cost_a_millisecond_each)
 {
     struct place *p = *state;
     struct proc *knocker[KNOCKERS];
@@ -127,11 +128,4 @@ static void strangers_at_the_door_cost_a_millisecond_each(void **state)
     assert_int_equal(proc_wait(t.trainer), 130);
     assert_int_equal(proc_stop(t.host[0]), 0);
     place_end(p);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(
-        strangers_at_the_door_cost_a_millisecond_each, place_setup, place_teardown)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

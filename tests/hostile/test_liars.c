@@ -6,6 +6,7 @@
  */
 #define _GNU_SOURCE
 #include "integration/toy.h"
+#include "support/suite.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -87,7 +88,7 @@ static double accuracy(struct place *p, const char *hostile, double *refused)
     return worst;
 }
 
-static void a_liar_among_three_costs_the_others_nothing(void **state)
+PLACE_TEST(a_liar_among_three_costs_the_others_nothing)
 {
     double none, refused;
     double calm = accuracy(*state, NULL, &none);
@@ -136,7 +137,7 @@ static void leave(struct lot *l, size_t i)
 
 /* The second of them lies. The others come one by one, and find one donor of two, and of three,
  * that does; the last finds it alone. */
-static void a_poisoned_donor_is_found_out(void **state)
+PLACE_TEST(a_poisoned_donor_is_found_out)
 {
     static const char refuses[] = " is not taken: with it the loss";
     struct lot l = {.trainer = {NULL}};
@@ -166,14 +167,4 @@ static void a_poisoned_donor_is_found_out(void **state)
     leave(&l, 1);
     leave(&l, 4);
     place_end(*state);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_liar_among_three_costs_the_others_nothing, place_setup,
-                                        place_teardown),
-        cmocka_unit_test_setup_teardown(a_poisoned_donor_is_found_out, place_setup, place_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,7 @@
  */
 #define _GNU_SOURCE
 #include "integration/toy.h"
+#include "support/suite.h"
 
 #include "core/mem.h"
 
@@ -67,7 +68,13 @@ static void start_host(struct toy *t)
     hth_free(line);
 }
 
-static void a_host_in_little_memory_outlives_stalled_bodies(void **state)
+static int teardown(void **state)
+{
+    int code = place_teardown(state); /* ends what a failed test left in the group */
+    return group[0] != '\0' && rmdir(group) != 0 ? 1 : code;
+}
+
+TEST_WITH(a_host_in_little_memory_outlives_stalled_bodies, place_setup, teardown)
 {
     struct place *p = *state;
     struct proc *staller[STALLERS];
@@ -101,17 +108,4 @@ static void a_host_in_little_memory_outlives_stalled_bodies(void **state)
     assert_int_equal(proc_wait(t.trainer), 130);
     assert_int_equal(proc_stop(t.host[0]), 0);
     place_end(p);
-}
-
-static int teardown(void **state)
-{
-    int code = place_teardown(state); /* ends what a failed test left in the group */
-    return group[0] != '\0' && rmdir(group) != 0 ? 1 : code;
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(
-        a_host_in_little_memory_outlives_stalled_bodies, place_setup, teardown)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -53,10 +53,10 @@ struct place {
 
 int place_setup(void **state);
 int place_teardown(void **state);
+#define PLACE_TEST(name) TEST_WITH(name, place_setup, place_teardown) /* of suite.h */
 /* Runs each test in a process of its own, all at the same time, for tests that wait more than they
- * compute. Returns 0 if all pass. */
+ * compute: SUITE_RUN of such a file. Returns 0 if all pass. */
 int place_run_at_once(const struct CMUnitTest *tests, size_t count);
-#define PLACE_RUN_AT_ONCE(tests) place_run_at_once(tests, HTH_ARRAY_LEN(tests))
 /* Sends SIGTERM to all running processes; each must exit with 0. */
 void place_end(struct place *p);
 

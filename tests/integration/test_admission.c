@@ -12,6 +12,7 @@
 #include "core/name.h"
 #include "net/crypto.h"
 #include "net/identity.h"
+#include "support/suite.h"
 
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -161,7 +162,7 @@ static void no_log_has_an_invite(struct place *p)
     }
 }
 
-static void invited_peers_train(void **state)
+PLACE_TEST(invited_peers_train)
 {
     struct place *p = *state;
     struct toy t;
@@ -224,7 +225,7 @@ static void invited_peers_train(void **state)
 }
 
 /* Without an invite nothing of a private run is seen, but by its owner. */
-static void private_run_is_hidden(void **state)
+PLACE_TEST(private_run_is_hidden)
 {
     struct place *p = *state;
     struct toy t;
@@ -242,7 +243,7 @@ static void private_run_is_hidden(void **state)
 }
 
 /* Deputies and a successor sign, each within its rights; no word of it needs a network. */
-static void others_sign_for_the_owner(void **state)
+PLACE_TEST(others_sign_for_the_owner)
 {
     struct place *p = *state;
     struct toy t;
@@ -296,7 +297,7 @@ static void others_sign_for_the_owner(void **state)
 
 /* A deputy's process signs for whom the host beside it has seen for four hours, and for nobody
  * else. The certificate lies where that host looks for it. */
-static void deputy_promotes_by_itself(void **state)
+PLACE_TEST(deputy_promotes_by_itself)
 {
     struct place *p = *state;
     struct toy t;
@@ -349,7 +350,7 @@ static void deputy_promotes_by_itself(void **state)
 }
 
 /* The owner's key comes back from its copy, with the passphrase alone, and is said nowhere. */
-static void key_comes_back(void **state)
+PLACE_TEST(key_comes_back)
 {
     struct place *p = *state;
     struct stat st;
@@ -464,7 +465,7 @@ static void full_list_makes_room(struct toy *t, const char *from)
 }
 
 /* A deputy's word ends a member's part in the run, and the others keep that word. */
-static void revoked_member_ends(void **state)
+PLACE_TEST(revoked_member_ends)
 {
     struct place *p = *state;
     struct toy t;
@@ -526,7 +527,7 @@ static void must_not_train(struct toy *t, const char *with, int code, const char
     proc_must_say(proc, text);
 }
 
-static void bad_invites_are_named(void **state)
+PLACE_TEST(bad_invites_are_named)
 {
     struct place *p = *state;
     struct toy t;
@@ -567,18 +568,4 @@ static void bad_invites_are_named(void **state)
     proc_must_say(t.node, hth_err_text(HTH_E_PASS_EXPIRED));
     place_end(p);
     no_log_has_an_invite(p);
-}
-
-#define CASE(f) cmocka_unit_test_setup_teardown(f, place_setup, place_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {CASE(invited_peers_train),
-                                       CASE(private_run_is_hidden),
-                                       CASE(others_sign_for_the_owner),
-                                       CASE(deputy_promotes_by_itself),
-                                       CASE(key_comes_back),
-                                       CASE(revoked_member_ends),
-                                       CASE(bad_invites_are_named)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
  * the true mean. test_deaths.c tests the death of one of them.
  */
 #include "integration/swarm.h"
+#include "support/suite.h"
 
 #define COUNT   100000
 #define SLOW_US 20000000
@@ -32,29 +33,18 @@ static void full_grid(struct place *p, const char *shape, uint32_t peers, const 
     place_end(p);
 }
 
-static void grid_4x4_fp32_finds_the_mean(void **state)
+PLACE_TEST(grid_4x4_fp32_finds_the_mean)
 {
     full_grid(*state, "4x4", 16, "fp32", 1e-5);
 }
 
 /* The largest value is above 4, so half precision has an error of up to 2e-3. */
-static void grid_4x4_fp16_finds_the_mean(void **state)
+PLACE_TEST(grid_4x4_fp16_finds_the_mean)
 {
     full_grid(*state, "4x4", 16, "fp16", 2e-3 * 4);
 }
 
-static void grid_3x3x3_finds_the_mean(void **state)
+PLACE_TEST(grid_3x3x3_finds_the_mean)
 {
     full_grid(*state, "3x3x3", 27, "fp32", 1e-5);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(grid_4x4_fp32_finds_the_mean, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(grid_4x4_fp16_finds_the_mean, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(grid_3x3x3_finds_the_mean, place_setup, place_teardown),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
  * 0 if they are right.
  */
 #include "integration/place.h"
+#include "support/suite.h"
 
 #include <jansson.h>
 #include <stdlib.h>
@@ -67,7 +68,7 @@ static struct proc *bench(struct place *p, const char *name, const char *const *
 #define BENCH(p, name, ...) bench(p, name, (const char *const[]){__VA_ARGS__, NULL})
 
 /* Two members: each sends one half of its vector and returns the mean of the other. */
-static void allreduce_rows_are_consistent(void **state)
+PLACE_TEST(allreduce_rows_are_consistent)
 {
     static const struct {
         const char *format;
@@ -98,7 +99,7 @@ static void allreduce_rows_are_consistent(void **state)
     place_end(p);
 }
 
-static void expert_rows_are_consistent(void **state)
+PLACE_TEST(expert_rows_are_consistent)
 {
     struct place *p = *state;
     struct proc *proc = BENCH(p, "expert", "--kind", "ffn", "--dim", "32", "--rows", "4",
@@ -174,7 +175,7 @@ static size_t calls(struct place *p, const char *of)
 }
 
 /* The environment is made once, and made again if it has other versions. */
-static void peers_row_has_ratio_and_versions(void **state)
+PLACE_TEST(peers_row_has_ratio_and_versions)
 {
     struct place *p = *state;
     (void)fake_setup(p);
@@ -205,7 +206,7 @@ static void peers_row_has_ratio_and_versions(void **state)
 }
 
 /* A case where more is better has the ratio of ours over the peer's. */
-static void peers_row_of_a_layer_has_its_ratio(void **state)
+PLACE_TEST(peers_row_of_a_layer_has_its_ratio)
 {
     struct place *p = *state;
     struct proc *proc = BENCH(p, "peers", "--case", "e-nop", "--python", fake_setup(p));
@@ -220,7 +221,7 @@ static void peers_row_of_a_layer_has_its_ratio(void **state)
 }
 
 /* Each failure of hivemind's side is an error that names it, and leaves no process behind. */
-static void peers_failures_are_named(void **state)
+PLACE_TEST(peers_failures_are_named)
 {
     static const struct {
         const char *fake, *flag, *says;
@@ -247,19 +248,4 @@ static void peers_failures_are_named(void **state)
         assert_null(row_of(proc, 0));
     }
     place_end(p);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(allreduce_rows_are_consistent, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(expert_rows_are_consistent, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(peers_row_has_ratio_and_versions, place_setup,
-                                        place_teardown),
-        cmocka_unit_test_setup_teardown(peers_row_of_a_layer_has_its_ratio, place_setup,
-                                        place_teardown),
-        cmocka_unit_test_setup_teardown(peers_failures_are_named, place_setup, place_teardown),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

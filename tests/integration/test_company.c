@@ -4,6 +4,8 @@
  * does not average with some.
  */
 #include "integration/toy.h"
+#define SUITE_RUN place_run_at_once
+#include "support/suite.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -31,7 +33,7 @@ static void wait_for_steps(struct toy *t, const char *name, double more)
         wait_step(&w, place_text(t->place, "step %.0f of trainer %s", goal, name));
 }
 
-static void trainer_prints_company(void **state)
+PLACE_TEST(trainer_prints_company)
 {
     struct place *p = *state;
     struct wait w = {0};
@@ -63,7 +65,7 @@ static void trainer_prints_company(void **state)
 
 /* One who trains the same experts on other settings is refused, and told why; begun all the same,
  * each of the two is told, and so is a helper. */
-static void trainer_with_other_settings_is_refused(void **state)
+PLACE_TEST(trainer_with_other_settings_is_refused)
 {
     static const char differs[] = "trainers of run 'toy' with another averaging.mode or states: 1";
     struct place *p = *state;
@@ -118,7 +120,7 @@ static void fall_together(struct toy *t)
 }
 
 /* One trainer's number of steps does not change any trainer's rate. */
-static void steps_of_one_trainer_change_no_rate(void **state)
+PLACE_TEST(steps_of_one_trainer_change_no_rate)
 {
     struct place *p = *state;
     struct toy t;
@@ -140,17 +142,4 @@ static void steps_of_one_trainer_change_no_rate(void **state)
     assert_int_equal(proc_stop(one), 130);
     assert_int_equal(proc_stop(t.trainer), 130);
     place_end(p);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(trainer_prints_company, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(trainer_with_other_settings_is_refused, place_setup,
-                                        place_teardown),
-        cmocka_unit_test_setup_teardown(steps_of_one_trainer_change_no_rate, place_setup,
-                                        place_teardown),
-    };
-
-    return PLACE_RUN_AT_ONCE(tests);
 }

@@ -9,6 +9,8 @@
 
 #include "core/blob.h"
 #include "data/picture.h"
+#define SUITE_RUN place_run_at_once
+#include "support/suite.h"
 
 static void put_picture(struct place *p, const char *name, uint8_t grey)
 {
@@ -25,7 +27,7 @@ static void put_text(struct place *p, const char *name, const char *text)
     place_write(p, name, text, strlen(text));
 }
 
-static void a_folder_becomes_a_set_and_a_sheet(void **state)
+PLACE_TEST(a_folder_becomes_a_set_and_a_sheet)
 {
     struct place *p = *state;
     const char *in = place_path(p, "in"), *out = place_path(p, "out");
@@ -69,7 +71,7 @@ static void a_folder_becomes_a_set_and_a_sheet(void **state)
     place_end(p);
 }
 
-static void a_text_becomes_a_set(void **state)
+PLACE_TEST(a_text_becomes_a_set)
 {
     struct place *p = *state;
     put_text(p, "a.txt", "In the beginning\n\nwas the word.\n");
@@ -116,7 +118,7 @@ static void make_sets(struct place *p)
 
 /* The run file that hearth new writes runs as it is, learns from the set, and goes on from a
  * checkpoint. */
-static void a_new_run_file_trains(void **state)
+PLACE_TEST(a_new_run_file_trains)
 {
     struct place *p = *state;
     static const struct {
@@ -206,7 +208,7 @@ static void put_page_files(struct place *p)
 }
 
 /* Every command of docs/own-data.md that needs no second machine runs, in the page's order. */
-static void the_commands_of_the_page_run(void **state)
+PLACE_TEST(the_commands_of_the_page_run)
 {
     struct place *p = *state;
     size_t len, ran = 0;
@@ -228,7 +230,7 @@ static void the_commands_of_the_page_run(void **state)
     place_end(p);
 }
 
-static void wrong_use_is_explained(void **state)
+PLACE_TEST(wrong_use_is_explained)
 {
     struct place *p = *state;
     static const struct {
@@ -263,17 +265,4 @@ static void wrong_use_is_explained(void **state)
     assert_int_equal(
         RUN(p, "none", "data", "folder", place_path(p, "empty"), "--out", place_path(p, "o")), 1);
     place_end(p);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_folder_becomes_a_set_and_a_sheet, place_setup,
-                                        place_teardown),
-        cmocka_unit_test_setup_teardown(a_text_becomes_a_set, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(a_new_run_file_trains, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(the_commands_of_the_page_run, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(wrong_use_is_explained, place_setup, place_teardown),
-    };
-    return PLACE_RUN_AT_ONCE(tests);
 }

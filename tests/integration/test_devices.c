@@ -5,6 +5,7 @@
  */
 #define _XOPEN_SOURCE 700
 #include "integration/toy.h"
+#include "support/suite.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -56,7 +57,7 @@ static void check_compute(const json_t *compute)
     assert_non_null(strstr(json_string_value(json_object_get(compute, "why")), chosen));
 }
 
-static void devices_have_memory_or_a_reason(void **state)
+PLACE_TEST(devices_have_memory_or_a_reason)
 {
     struct place *p = *state;
     size_t told;
@@ -78,7 +79,7 @@ static void devices_have_memory_or_a_reason(void **state)
 }
 
 /* --fit --memory computes the number of experts by the formula of docs/gpu.md. */
-static void fit_follows_the_formula(void **state)
+PLACE_TEST(fit_follows_the_formula)
 {
     struct place *p = *state;
     struct proc *proc = START(p, "fit", "devices", "--fit", "d=1024", "--memory", "8", "--json");
@@ -105,7 +106,7 @@ static void fit_follows_the_formula(void **state)
 }
 
 /* A size needs its unit's worth: "6" is six bytes of a card. */
-static void device_memory_is_checked(void **state)
+PLACE_TEST(device_memory_is_checked)
 {
     struct place *p = *state;
     struct proc *wrong =
@@ -122,7 +123,7 @@ static void use_damaged_plugin(struct place *p)
     assert_int_equal(setenv("HEARTH_PLUGINS", folders, 1), 0);
 }
 
-static void damaged_plugin_is_named(void **state)
+PLACE_TEST(damaged_plugin_is_named)
 {
     struct place *p = *state;
     size_t told;
@@ -148,27 +149,12 @@ static void serve_without(struct place *p, const char *device, const char *said)
     place_end(p);
 }
 
-static void cpu_serves_without_the_card(void **state)
+PLACE_TEST(cpu_serves_without_the_card)
 {
     serve_without(*state, "cuda", "--device cuda is not used: ");
 }
 
-static void cpu_serves_without_any_of_several_cards(void **state)
+PLACE_TEST(cpu_serves_without_any_of_several_cards)
 {
     serve_without(*state, "cuda:1,cuda:0", "--device cuda:0 is not used: ");
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(devices_have_memory_or_a_reason, place_setup,
-                                        place_teardown),
-        cmocka_unit_test_setup_teardown(fit_follows_the_formula, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(device_memory_is_checked, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(damaged_plugin_is_named, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(cpu_serves_without_the_card, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(cpu_serves_without_any_of_several_cards, place_setup,
-                                        place_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

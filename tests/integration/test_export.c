@@ -8,6 +8,8 @@
 
 #include "core/blob.h"
 #include "data/picture.h"
+#define SUITE_RUN place_run_at_once
+#include "support/suite.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -43,7 +45,7 @@ static int export_to(struct place *p, const char *dir, const char *out, const ch
                "--dtype", dtype);
 }
 
-static void test_export_import_export_gives_the_same_files(void **state)
+PLACE_TEST(test_export_import_export_gives_the_same_files)
 {
     static const char *const dtypes[] = {"fp32", "bf16"};
     struct place *p = *state;
@@ -69,7 +71,7 @@ static void test_export_import_export_gives_the_same_files(void **state)
 }
 
 /* Experts that learnt on hosts come from there; those of a host that left are missing. */
-static void test_experts_are_fetched_from_their_hosts(void **state)
+PLACE_TEST(test_experts_are_fetched_from_their_hosts)
 {
     struct place *p = *state;
     struct toy t;
@@ -114,7 +116,7 @@ static struct proc *sh(struct place *p, const char *command, int code)
 }
 
 /* A trainer leaves its lines in its folder, a resumed one adds to them, and they are drawn. */
-static void test_the_loss_of_runs_is_drawn(void **state)
+PLACE_TEST(test_the_loss_of_runs_is_drawn)
 {
     struct place *p = *state;
     struct toy t;
@@ -168,7 +170,7 @@ static void put_text(struct place *p, const char *name, const char *text)
 }
 
 /* A model that was imported has its words with it, whatever lies at the run file's path. */
-static void test_words_travel_with_a_model(void **state)
+PLACE_TEST(test_words_travel_with_a_model)
 {
     struct place *p = *state;
     char text[9000] = "";
@@ -220,7 +222,7 @@ static void put_grey(struct place *p, int i)
     hth_blob_unref(png);
 }
 
-static void test_a_code_book_travels_with_a_model(void **state)
+PLACE_TEST(test_a_code_book_travels_with_a_model)
 {
     struct place *p = *state;
     sh(p, "mkdir in", 0);
@@ -246,7 +248,7 @@ static void test_a_code_book_travels_with_a_model(void **state)
     place_end(p);
 }
 
-static void test_a_model_starts_another_run(void **state)
+PLACE_TEST(test_a_model_starts_another_run)
 {
     struct place *p = *state;
     struct toy t;
@@ -292,7 +294,7 @@ static void must_refuse(struct place *p, const char *what)
     proc_forget(import);
 }
 
-static void test_lies_are_refused(void **state)
+PLACE_TEST(test_lies_are_refused)
 {
     struct place *p = *state;
     struct toy t;
@@ -343,24 +345,4 @@ static void test_lies_are_refused(void **state)
     assert_int_equal(proc_wait(again), 2);
     proc_must_say(again, "/run/trunk.safetensors is of an earlier run: give another --dir");
     place_end(p);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_export_import_export_gives_the_same_files, place_setup,
-                                        place_teardown),
-        cmocka_unit_test_setup_teardown(test_experts_are_fetched_from_their_hosts, place_setup,
-                                        place_teardown),
-        cmocka_unit_test_setup_teardown(test_the_loss_of_runs_is_drawn, place_setup,
-                                        place_teardown),
-        cmocka_unit_test_setup_teardown(test_words_travel_with_a_model, place_setup,
-                                        place_teardown),
-        cmocka_unit_test_setup_teardown(test_a_code_book_travels_with_a_model, place_setup,
-                                        place_teardown),
-        cmocka_unit_test_setup_teardown(test_a_model_starts_another_run, place_setup,
-                                        place_teardown),
-        cmocka_unit_test_setup_teardown(test_lies_are_refused, place_setup, place_teardown),
-    };
-    return PLACE_RUN_AT_ONCE(tests);
 }

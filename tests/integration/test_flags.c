@@ -6,6 +6,8 @@
  */
 #define _XOPEN_SOURCE 700
 #include "integration/toy.h"
+#define SUITE_RUN place_run_at_once
+#include "support/suite.h"
 
 #include <ctype.h>
 #include <stdlib.h>
@@ -135,7 +137,7 @@ static void try_flag(struct place *p, const struct verb *v, const char *run, con
     free(out);
 }
 
-static void every_flag_refuses_nonsense(void **state)
+PLACE_TEST(every_flag_refuses_nonsense)
 {
     struct place *p = *state;
     struct toy t;
@@ -175,7 +177,7 @@ static void every_flag_refuses_nonsense(void **state)
     place_end(p);
 }
 
-static void wrong_values_show_an_example(void **state)
+PLACE_TEST(wrong_values_show_an_example)
 {
     struct place *p = *state;
     struct toy t;
@@ -222,7 +224,7 @@ static void wrong_values_show_an_example(void **state)
 }
 
 /* No such name exists (RFC 6761), with a resolver and without one. */
-static void names_without_address_ask_for_the_internet(void **state)
+PLACE_TEST(names_without_address_ask_for_the_internet)
 {
     struct place *p = *state;
     setenv("RES_OPTIONS", "timeout:1 attempts:1", 1);
@@ -231,15 +233,4 @@ static void names_without_address_ask_for_the_internet(void **state)
     proc_must_say(proc, "no address found for nobody.invalid: is this machine on the internet?");
     unsetenv("RES_OPTIONS");
     place_end(p);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(every_flag_refuses_nonsense, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(wrong_values_show_an_example, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(names_without_address_ask_for_the_internet, place_setup,
-                                        place_teardown),
-    };
-    return PLACE_RUN_AT_ONCE(tests);
 }

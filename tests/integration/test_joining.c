@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_joining.c: joining a node that comes late, and through peers that a process remembers. */
 #include "integration/toy.h"
+#define SUITE_RUN place_run_at_once
+#include "support/suite.h"
 
 #include <signal.h>
 
@@ -11,7 +13,7 @@ static struct proc *start_host(struct toy *t, const char *more)
                  more != NULL ? t->addr[1] : NULL);
 }
 
-static void joining_is_tried_until_the_node_comes(void **state)
+PLACE_TEST(joining_is_tried_until_the_node_comes)
 {
     struct place *p = *state;
     struct toy t;
@@ -26,7 +28,7 @@ static void joining_is_tried_until_the_node_comes(void **state)
     place_end(p);
 }
 
-static void once_ends_when_nothing_answers(void **state)
+PLACE_TEST(once_ends_when_nothing_answers)
 {
     struct place *p = *state;
     struct toy t;
@@ -48,7 +50,7 @@ static bool remembers(struct place *p, const char *peer, const char *addr)
 }
 
 /* Each of these processes ends or is killed and starts again, the second time without --join. */
-static void all_remember_the_peers_they_met(void **state)
+PLACE_TEST(all_remember_the_peers_they_met)
 {
     struct place *p = *state;
     struct toy t;
@@ -85,7 +87,7 @@ static void all_remember_the_peers_they_met(void **state)
 }
 
 /* Without --dir and --join, processes of one machine find one another. */
-static void processes_of_a_machine_find_one_another(void **state)
+PLACE_TEST(processes_of_a_machine_find_one_another)
 {
     struct place *p = *state;
     struct toy t;
@@ -111,17 +113,4 @@ static void processes_of_a_machine_find_one_another(void **state)
                                     place_path(p, "hearth/toy/serve/peers")));
     proc_wait_text(host, "serving 8 experts");
     place_end(p);
-}
-
-#define CASE(f) cmocka_unit_test_setup_teardown(f, place_setup, place_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        CASE(joining_is_tried_until_the_node_comes),
-        CASE(once_ends_when_nothing_answers),
-        CASE(all_remember_the_peers_they_met),
-        CASE(processes_of_a_machine_find_one_another),
-    };
-    return PLACE_RUN_AT_ONCE(tests);
 }

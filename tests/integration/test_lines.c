@@ -7,6 +7,8 @@
  */
 #define _XOPEN_SOURCE 700
 #include "integration/toy.h"
+#define SUITE_RUN place_run_at_once
+#include "support/suite.h"
 
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -164,7 +166,7 @@ static void type_lines(struct place *p, const char *const machine[5], const char
     run_script(p, script);
 }
 
-static void lines_work_on_three_machines(void **state)
+PLACE_TEST(lines_work_on_three_machines)
 {
     struct place *p = *state;
     static const char *const machine[] = {"a", "b", "c", "a", "c"};
@@ -180,7 +182,7 @@ static void lines_work_on_three_machines(void **state)
 }
 
 /* Both hosts announce an address that leads nowhere: the node, asked by them, finds out. */
-static void hosts_learn_that_nobody_reaches_them(void **state)
+PLACE_TEST(hosts_learn_that_nobody_reaches_them)
 {
     struct place *p = *state;
     if (skipped(p))
@@ -203,7 +205,7 @@ static void hosts_learn_that_nobody_reaches_them(void **state)
 
 /* A second host takes the next folder and port, and finds its folder again after an end. The
  * default address is listened on in both families, and never announced as loopback. */
-static void lines_work_on_one_machine(void **state)
+PLACE_TEST(lines_work_on_one_machine)
 {
     struct place *p = *state;
     static const char *const machine[] = {"a", "a", "a", "a", "a"};
@@ -223,7 +225,7 @@ static void lines_work_on_one_machine(void **state)
 
 /* The lines in the wrong order: the host does not take the port at which it looks for its node. A
  * host that names itself does not wait for its own answer. */
-static void a_host_may_start_before_its_node(void **state)
+PLACE_TEST(a_host_may_start_before_its_node)
 {
     struct place *p = *state;
     if (skipped(p))
@@ -243,17 +245,4 @@ static void a_host_may_start_before_its_node(void **state)
                "await '--join names this process itself' self\n"
                "await 'serving 8 experts (0 from' self\n"
                "stop $s\n");
-}
-
-#define CASE(f) cmocka_unit_test_setup_teardown(f, place_setup, place_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        CASE(lines_work_on_three_machines),
-        CASE(lines_work_on_one_machine),
-        CASE(a_host_may_start_before_its_node),
-        CASE(hosts_learn_that_nobody_reaches_them),
-    };
-    return PLACE_RUN_AT_ONCE(tests);
 }

@@ -5,6 +5,8 @@
  */
 #define _XOPEN_SOURCE 700
 #include "integration/toy.h"
+#define SUITE_RUN place_run_at_once
+#include "support/suite.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -26,7 +28,7 @@ static struct proc *train_local(struct toy *t, const char *dir, const char *flag
                  dir, flag, "--steps", "60");
 }
 
-static void test_a_model_is_not_replaced_unasked(void **state)
+PLACE_TEST(test_a_model_is_not_replaced_unasked)
 {
     struct place *p = *state;
     struct toy t;
@@ -66,7 +68,7 @@ static char *verdict_of(struct proc *proc)
     return line;
 }
 
-static void test_local_experts_are_kept_as_a_host_keeps_them(void **state)
+PLACE_TEST(test_local_experts_are_kept_as_a_host_keeps_them)
 {
     struct place *p = *state;
     struct toy t;
@@ -124,7 +126,7 @@ static void hang_up(struct proc *proc)
         proc_signal(proc, SIGHUP);
 }
 
-static void test_a_closed_terminal_drains_every_role(void **state)
+PLACE_TEST(test_a_closed_terminal_drains_every_role)
 {
     struct place *p = *state;
     struct toy t;
@@ -176,7 +178,7 @@ static size_t assert_all_json(const char *path)
     return lines;
 }
 
-static void test_all_that_is_printed_is_json_if_asked(void **state)
+PLACE_TEST(test_all_that_is_printed_is_json_if_asked)
 {
     struct place *p = *state;
     struct toy t;
@@ -200,19 +202,4 @@ static void test_all_that_is_printed_is_json_if_asked(void **state)
     for (size_t i = 0; i < HTH_ARRAY_LEN(all); i++)
         assert_true(assert_all_json(all[i]->out) + assert_all_json(all[i]->err) > 0);
     place_end(p);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_a_model_is_not_replaced_unasked, place_setup,
-                                        place_teardown),
-        cmocka_unit_test_setup_teardown(test_local_experts_are_kept_as_a_host_keeps_them,
-                                        place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(test_a_closed_terminal_drains_every_role, place_setup,
-                                        place_teardown),
-        cmocka_unit_test_setup_teardown(test_all_that_is_printed_is_json_if_asked, place_setup,
-                                        place_teardown),
-    };
-    return PLACE_RUN_AT_ONCE(tests);
 }

@@ -6,6 +6,7 @@
  */
 #define _XOPEN_SOURCE 700
 #include "integration/toy.h"
+#include "support/suite.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -216,7 +217,7 @@ static bool has_history(const json_t *run)
     return rows_of(run) >= 3;
 }
 
-static void a_run_is_watched(void **state)
+PLACE_TEST(a_run_is_watched)
 {
     static struct watched w;
     w.p = *state;
@@ -262,12 +263,4 @@ static void a_run_is_watched(void **state)
     proc_signal(w.t.trainer, SIGINT);
     assert_int_equal(proc_wait(w.t.trainer), 130);
     place_end(w.p);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(a_run_is_watched, place_setup, place_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_netlab.c: a real lab delays, loses and slows packets as told, and leaves nothing behind. */
 #include "integration/place.h"
+#include "support/suite.h"
 
 #include <dirent.h>
 #include <signal.h>
@@ -42,7 +43,7 @@ static double measured(struct proc *proc, const char *what)
 
 /* On any machine, however busy, nothing is faster than set, and the set share is lost. `netlab
  * test` itself is stricter. */
-static void lab_delays_and_loses_as_set(void **state)
+PLACE_TEST(lab_delays_and_loses_as_set)
 {
     struct place *p = *state;
     if (skipped(p))
@@ -59,7 +60,7 @@ static void lab_delays_and_loses_as_set(void **state)
     place_end(p);
 }
 
-static void commands_run_on_their_host(void **state)
+PLACE_TEST(commands_run_on_their_host)
 {
     struct place *p = *state;
     if (skipped(p))
@@ -101,7 +102,7 @@ static unsigned count_processes(const char *text)
 
 /* All processes of a lab end with netlab, however it ends, even those that left its process group.
  * The namespaces have no names, so they end with the last process. */
-static void lab_leaves_nothing_behind(void **state)
+PLACE_TEST(lab_leaves_nothing_behind)
 {
     static const int signals[] = {SIGTERM, SIGKILL};
     struct place *p = *state;
@@ -123,14 +124,4 @@ static void lab_leaves_nothing_behind(void **state)
             wait_step(&gone, "the end of the lab");
     }
     place_end(p);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(lab_delays_and_loses_as_set, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(commands_run_on_their_host, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(lab_leaves_nothing_behind, place_setup, place_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

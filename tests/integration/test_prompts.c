@@ -9,6 +9,8 @@
 
 #include "core/blob.h"
 #include "data/picture.h"
+#define SUITE_RUN place_run_at_once
+#include "support/suite.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -141,7 +143,7 @@ static void put_grey(struct place *p, int i)
     hth_blob_unref(png);
 }
 
-static void test_drawings_are_shown_and_renewed(void **state)
+PLACE_TEST(test_drawings_are_shown_and_renewed)
 {
     struct place *p = *state;
     struct shown s;
@@ -202,7 +204,7 @@ static void text_model(struct place *p, const char *more)
     sh(p, "hearth train --local --run run.yaml --dir run --threads 1");
 }
 
-static void test_sentences_are_of_the_held_out_text(void **state)
+PLACE_TEST(test_sentences_are_of_the_held_out_text)
 {
     struct place *p = *state;
     struct shown s;
@@ -222,7 +224,7 @@ static void test_sentences_are_of_the_held_out_text(void **state)
     place_end(p);
 }
 
-static void test_gaps_are_filled_and_own_prompts_are_inert(void **state)
+PLACE_TEST(test_gaps_are_filled_and_own_prompts_are_inert)
 {
     struct place *p = *state;
     struct shown s;
@@ -256,7 +258,7 @@ static void must_note(struct place *p, const char *model, const char *why)
     assert_int_equal(proc_stop(s.monitor), 0);
 }
 
-static void test_what_is_missing_is_named(void **state)
+PLACE_TEST(test_what_is_missing_is_named)
 {
     struct place *p = *state;
     struct toy t;
@@ -278,18 +280,4 @@ static void test_what_is_missing_is_named(void **state)
     sh(p, "echo broken >run/trunk.safetensors");
     must_note(p, "run", "run/trunk.safetensors: ");
     place_end(p);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_drawings_are_shown_and_renewed, place_setup,
-                                        place_teardown),
-        cmocka_unit_test_setup_teardown(test_sentences_are_of_the_held_out_text, place_setup,
-                                        place_teardown),
-        cmocka_unit_test_setup_teardown(test_gaps_are_filled_and_own_prompts_are_inert, place_setup,
-                                        place_teardown),
-        cmocka_unit_test_setup_teardown(test_what_is_missing_is_named, place_setup, place_teardown),
-    };
-    return PLACE_RUN_AT_ONCE(tests);
 }

@@ -9,6 +9,7 @@
 #include "integration/place.h"
 #include "kernels/ops.h"
 #include "net/net.h"
+#include "support/suite.h"
 #include "trainer/infer.h"
 #include "trainer/model_file.h"
 
@@ -324,7 +325,7 @@ static const char *find_python(struct place *p)
     return NULL;
 }
 
-static void python_gives_the_same_logits(void **state)
+PLACE_TEST(python_gives_the_same_logits)
 {
     struct fixture f = {.place = *state, .random = 11};
     struct hth_net_opts net = HTH_NET_OPTS_INIT;
@@ -338,12 +339,4 @@ static void python_gives_the_same_logits(void **state)
         check(&f, i);
     hth_net_free(f.env);
     place_end(f.place);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(python_gives_the_same_logits, place_setup, place_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
  */
 #define _XOPEN_SOURCE 700
 #include "integration/toy.h"
+#include "support/suite.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -20,7 +21,7 @@ struct mistake {
 };
 
 /* Too few descriptors are no port that another program uses. */
-static void low_limit_of_files_is_named(void **state)
+PLACE_TEST(low_limit_of_files_is_named)
 {
     struct place *p = *state;
     const char *line = place_text(p, "ulimit -n 12; exec %s node --dir %s --listen %s",
@@ -32,7 +33,7 @@ static void low_limit_of_files_is_named(void **state)
     place_end(p);
 }
 
-static void wrong_command_lines_are_named(void **state)
+PLACE_TEST(wrong_command_lines_are_named)
 {
     struct place *p = *state;
     static const struct mistake cases[] = {
@@ -108,7 +109,7 @@ static void wrong_command_lines_are_named(void **state)
 
 /* An option that has no effect in this run is a mistake of the command line, although it is found
  * only after the run file is read. */
-static void options_without_effect_are_refused(void **state)
+PLACE_TEST(options_without_effect_are_refused)
 {
     struct place *p = *state;
     struct toy t;
@@ -135,7 +136,7 @@ static void options_without_effect_are_refused(void **state)
 }
 
 /* All verbs refuse the same names, also those that need none: other peers use the run file, too. */
-static void bad_network_names_are_refused(void **state)
+PLACE_TEST(bad_network_names_are_refused)
 {
     struct place *p = *state;
     struct toy t;
@@ -158,7 +159,7 @@ static void bad_network_names_are_refused(void **state)
     place_end(p);
 }
 
-static void help_goes_to_stdout(void **state)
+PLACE_TEST(help_goes_to_stdout)
 {
     struct place *p = *state;
     static const char *const verbs[] = {"node",   "serve", "train",  "sim",
@@ -191,7 +192,7 @@ static void help_goes_to_stdout(void **state)
 }
 
 /* On a full disk the work continues and the exit code is a failure. */
-static void full_disk_gives_a_failure(void **state)
+PLACE_TEST(full_disk_gives_a_failure)
 {
     struct place *p = *state;
     struct toy t;
@@ -228,7 +229,7 @@ static void full_disk_gives_a_failure(void **state)
 }
 
 /* A reader that closes the pipe, like `head`, is no error. Descriptor 4 is the only reader. */
-static void closed_pipe_is_no_error(void **state)
+PLACE_TEST(closed_pipe_is_no_error)
 {
     struct place *p = *state;
     static const char *const verbs[] = {"version", "--help", "train --help"};
@@ -248,7 +249,7 @@ static void closed_pipe_is_no_error(void **state)
 }
 
 /* If standard output is closed, no file of ours may get its descriptor and receive the output. */
-static void closed_output_gives_a_failure(void **state)
+PLACE_TEST(closed_output_gives_a_failure)
 {
     struct place *p = *state;
     struct toy t;
@@ -267,7 +268,7 @@ static void closed_output_gives_a_failure(void **state)
 }
 
 /* Unknown or unfit instruction sets are refused; an empty one counts as not set. */
-static void wrong_instruction_sets_are_refused(void **state)
+PLACE_TEST(wrong_instruction_sets_are_refused)
 {
     struct place *p = *state;
     struct toy t;
@@ -297,7 +298,7 @@ static void wrong_instruction_sets_are_refused(void **state)
 }
 
 /* `hearth bench kernels` refuses unusable options in one sentence, before it measures. */
-static void wrong_kernels_are_refused(void **state)
+PLACE_TEST(wrong_kernels_are_refused)
 {
     struct place *p = *state;
     static const char *const cases[][3] = {
@@ -344,7 +345,7 @@ static int run_with(struct place *p, const char *text, const char *say)
     return code;
 }
 
-static void wrong_run_files_are_named(void **state)
+PLACE_TEST(wrong_run_files_are_named)
 {
     struct place *p = *state;
     assert_int_equal(run_with(p, "run: a\nmodel:\n  dmi: 3\n", "unknown key 'dmi'"), 3);
@@ -360,7 +361,7 @@ static void wrong_run_files_are_named(void **state)
     place_end(p);
 }
 
-static void missing_and_damaged_data_are_named(void **state)
+PLACE_TEST(missing_and_damaged_data_are_named)
 {
     struct place *p = *state;
     struct toy t;
@@ -393,7 +394,7 @@ static void missing_and_damaged_data_are_named(void **state)
     place_end(p);
 }
 
-static void damaged_keys_are_named(void **state)
+PLACE_TEST(damaged_keys_are_named)
 {
     struct place *p = *state;
     const char *addr = place_addr(p), *dir = place_path(p, "state");
@@ -425,7 +426,7 @@ static void damaged_keys_are_named(void **state)
 }
 
 /* A second process in a folder is refused and named the first; a killed one holds no lock. */
-static void folder_in_use_is_refused(void **state)
+PLACE_TEST(folder_in_use_is_refused)
 {
     struct place *p = *state;
     const char *dir = place_path(p, "state");
@@ -456,7 +457,7 @@ static void folder_in_use_is_refused(void **state)
     place_end(p);
 }
 
-static void port_in_use_is_refused(void **state)
+PLACE_TEST(port_in_use_is_refused)
 {
     struct place *p = *state;
     const char *addr = place_addr(p);
@@ -470,7 +471,7 @@ static void port_in_use_is_refused(void **state)
     place_end(p);
 }
 
-static void pattern_beyond_the_grid_is_refused(void **state)
+PLACE_TEST(pattern_beyond_the_grid_is_refused)
 {
     struct place *p = *state;
     struct toy t;
@@ -495,7 +496,7 @@ static void pattern_beyond_the_grid_is_refused(void **state)
     place_end(p);
 }
 
-static void corrupt_checkpoint_is_named_and_kept(void **state)
+PLACE_TEST(corrupt_checkpoint_is_named_and_kept)
 {
     struct place *p = *state;
     struct toy t;
@@ -534,30 +535,4 @@ static void corrupt_checkpoint_is_named_and_kept(void **state)
                              "hearth: checkpoint %s: larger than the limit; put good copies there",
                              place_path(p, "trainer/trunk.safetensors")));
     place_end(p);
-}
-
-#define CASE(f) cmocka_unit_test_setup_teardown(f, place_setup, place_teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        CASE(low_limit_of_files_is_named),
-        CASE(wrong_command_lines_are_named),
-        CASE(options_without_effect_are_refused),
-        CASE(bad_network_names_are_refused),
-        CASE(help_goes_to_stdout),
-        CASE(full_disk_gives_a_failure),
-        CASE(closed_pipe_is_no_error),
-        CASE(closed_output_gives_a_failure),
-        CASE(wrong_instruction_sets_are_refused),
-        CASE(wrong_kernels_are_refused),
-        CASE(wrong_run_files_are_named),
-        CASE(missing_and_damaged_data_are_named),
-        CASE(damaged_keys_are_named),
-        CASE(folder_in_use_is_refused),
-        CASE(port_in_use_is_refused),
-        CASE(pattern_beyond_the_grid_is_refused),
-        CASE(corrupt_checkpoint_is_named_and_kept),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
  */
 #define _XOPEN_SOURCE 700
 #include "integration/toy.h"
+#include "support/suite.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +30,7 @@ static const char *text_of(const json_t *object, const char *name)
     return json_string_value(json_object_get(object, name));
 }
 
-static void check_shows_keys_and_sizes(void **state)
+PLACE_TEST(check_shows_keys_and_sizes)
 {
     struct place *p = *state;
     struct toy t;
@@ -69,7 +70,7 @@ static void check_shows_keys_and_sizes(void **state)
 }
 
 /* A bad file gives the code and the text that training with it gives. */
-static void check_says_what_loading_says(void **state)
+PLACE_TEST(check_says_what_loading_says)
 {
     struct place *p = *state;
     static const char *const texts[] = {
@@ -103,7 +104,7 @@ static void check_says_what_loading_says(void **state)
 }
 
 /* docs/run-file.md is what hearth help run-file prints, between two fences. */
-static void the_page_is_the_table(void **state)
+PLACE_TEST(the_page_is_the_table)
 {
     struct place *p = *state;
     struct proc *proc = START(p, "help", "help", "run-file");
@@ -127,7 +128,7 @@ static void the_page_is_the_table(void **state)
 }
 
 /* A relative data.path is sought in the current folder, then beside the run file. */
-static void data_beside_the_run_file_is_found(void **state)
+PLACE_TEST(data_beside_the_run_file_is_found)
 {
     struct place *p = *state;
     static const char run[] = "run: a\n"
@@ -218,7 +219,7 @@ static void check_metadata(const json_t *all, const char *run_text)
     assert_string_equal(text_of(meta, "hearth.run_file"), run_text);
 }
 
-static void checkpoints_hold_the_run_file(void **state)
+PLACE_TEST(checkpoints_hold_the_run_file)
 {
     struct place *p = *state;
     struct toy t;
@@ -256,17 +257,4 @@ static void checkpoints_hold_the_run_file(void **state)
     free(out);
     free(text);
     place_end(p);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(the_page_is_the_table, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(check_shows_keys_and_sizes, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(check_says_what_loading_says, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(data_beside_the_run_file_is_found, place_setup,
-                                        place_teardown),
-        cmocka_unit_test_setup_teardown(checkpoints_hold_the_run_file, place_setup, place_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
  * fields, files, the same bytes from the same seed and others from another.
  */
 #include "integration/place.h"
+#include "support/suite.h"
 
 #include <jansson.h>
 #include <math.h>
@@ -157,7 +158,7 @@ static void check_study(struct place *p, const struct study *s)
     place_end(p);
 }
 
-static void throughput_study_is_consistent(void **state)
+PLACE_TEST(throughput_study_is_consistent)
 {
     static const struct study s = {
         .args = {"throughput", "--only", "trainers", "--flights", "2", "--updates", "5", "--hosts",
@@ -173,7 +174,7 @@ static void throughput_study_is_consistent(void **state)
     check_study(*state, &s);
 }
 
-static void churn_study_is_consistent(void **state)
+PLACE_TEST(churn_study_is_consistent)
 {
     static const struct study s = {.args = {"churn", "--only", "churn", "--peers", "8", "--hood",
                                             "4", "--duration", "30s", "--seeds", "2", "--json"},
@@ -190,7 +191,7 @@ static void churn_study_is_consistent(void **state)
     check_study(*state, &s);
 }
 
-static void dht_study_is_consistent(void **state)
+PLACE_TEST(dht_study_is_consistent)
 {
     static const struct study s = {.args = {"dht", "--only", "dead", "--hosts", "8", "--nodes",
                                             "16", "--trainers", "2", "--seeds", "2", "--json"},
@@ -232,7 +233,7 @@ static void look_at_places(const json_t *root, size_t line, void *arg)
     assert_true(number(root, "s") > 0 && number(root, "s") < 30);
 }
 
-static void hosts_share_the_places(void **state)
+PLACE_TEST(hosts_share_the_places)
 {
     struct place *p = *state;
     static const char *const args[] = {"places", "--seeds", "1", NULL};
@@ -241,7 +242,7 @@ static void hosts_share_the_places(void **state)
     place_end(p);
 }
 
-static void more_flights_hide_latency(void **state)
+PLACE_TEST(more_flights_hide_latency)
 {
     static const char *const args[] = {"latency",  "--delays", "0,100",   "--updates", "20",
                                        "--layers", "1",        "--hosts", "2",         "--flights",
@@ -263,7 +264,7 @@ static void more_flights_hide_latency(void **state)
 }
 
 /* Every call has one end, and without faults all of them the good one. */
-static void smoke_calls_all_end(void **state)
+PLACE_TEST(smoke_calls_all_end)
 {
     static const char *const args[] = {"smoke", "--peers",   "8", "--payload",
                                        "1KiB",  "--no-wall", NULL};
@@ -311,7 +312,7 @@ static void look_at_collab(const json_t *root, size_t line, void *arg)
     assert_true((number(root, "worst") == 0) == (line == 0));
 }
 
-static void collab_trainers_end_equal(void **state)
+PLACE_TEST(collab_trainers_end_equal)
 {
     static const char *const args[] = {"collab",     "--only", "churn", "--steps", "20",
                                        "--trainers", "2",      "--die", "0",       "--join",
@@ -419,7 +420,7 @@ static void look_for_verdict(const json_t *root, size_t line, void *arg)
 
 /* Without deaths and joins there is no difference, which is within any aim, and the exit code is 0.
  * If seven of eight die, two seeds show nothing, and the verdict says so. */
-static void collab_verdict_needs_enough_seeds(void **state)
+PLACE_TEST(collab_verdict_needs_enough_seeds)
 {
     static const char *const calm[] = {"collab",     "--seeds", "2",     "--steps", "20",
                                        "--trainers", "2",       "--die", "0",       "--join",
@@ -446,21 +447,4 @@ static void collab_verdict_needs_enough_seeds(void **state)
     assert_int_equal(proc_wait(proc), 2);
     proc_must_say(proc, "expected one of: churn, curve");
     place_end(p);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(throughput_study_is_consistent, place_setup,
-                                        place_teardown),
-        cmocka_unit_test_setup_teardown(churn_study_is_consistent, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(dht_study_is_consistent, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(hosts_share_the_places, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(more_flights_hide_latency, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(smoke_calls_all_end, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(collab_trainers_end_equal, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(collab_verdict_needs_enough_seeds, place_setup,
-                                        place_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,8 @@
 #include "core/rng.h"
 #include "integration/toy.h"
 #include "kernels/backend.h"
+#define SUITE_RUN place_run_at_once
+#include "support/suite.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -152,7 +154,7 @@ static void start_other_host(struct toy *t)
           "--threads", "1", "--experts", "ffn0.[0:2].[0:4]");
 }
 
-static void test_hosts_roles_and_coverage(void **state)
+PLACE_TEST(test_hosts_roles_and_coverage)
 {
     struct place *p = *state;
     struct toy t;
@@ -277,7 +279,7 @@ static void check_last(const json_t *trainer)
 
 /* A trainer that can be dialled, one that can't, and a helper average together, and `status` tells
  * of each who it is and how its last round went. */
-static void test_trainers_and_a_helper(void **state)
+PLACE_TEST(test_trainers_and_a_helper)
 {
     struct place *p = *state;
     struct wait w = {0};
@@ -331,7 +333,7 @@ static void test_trainers_and_a_helper(void **state)
     place_end(p);
 }
 
-static void test_a_hosts_page(void **state)
+PLACE_TEST(test_a_hosts_page)
 {
     struct place *p = *state;
     struct toy t;
@@ -365,7 +367,7 @@ static void test_a_hosts_page(void **state)
 }
 
 /* A host whose node does not answer is not healthy, and says why. */
-static void test_health_of_a_host_that_is_alone(void **state)
+PLACE_TEST(test_health_of_a_host_that_is_alone)
 {
     struct place *p = *state;
     struct toy t;
@@ -384,7 +386,7 @@ static void test_health_of_a_host_that_is_alone(void **state)
 
 /* Without --join, status asks the processes of this machine: in default folders, and with --dir. A
  * host that was killed is silent at once, while its records live on. */
-static void test_on_this_machine(void **state)
+PLACE_TEST(test_on_this_machine)
 {
     struct place *p = *state;
     struct toy t;
@@ -421,7 +423,7 @@ static void test_on_this_machine(void **state)
 }
 
 /* The experts' folder is a file, so every save fails: /health and status tell it. */
-static void test_a_host_that_cannot_save(void **state)
+PLACE_TEST(test_a_host_that_cannot_save)
 {
     struct place *p = *state;
     struct toy t;
@@ -456,7 +458,7 @@ static void test_a_host_that_cannot_save(void **state)
 
 /* ---- no swarm ------------------------------------------------------------------------------ */
 
-static void test_nothing_listens(void **state)
+PLACE_TEST(test_nothing_listens)
 {
     struct place *p = *state;
     struct proc *s =
@@ -467,7 +469,7 @@ static void test_nothing_listens(void **state)
     place_end(p);
 }
 
-static void test_wrong_network(void **state)
+PLACE_TEST(test_wrong_network)
 {
     struct place *p = *state;
     struct toy t;
@@ -494,7 +496,7 @@ static void test_wrong_network(void **state)
 }
 
 /* Without a name status finds no run, then one, then two, of which the user must pick one. */
-static void test_no_name_given(void **state)
+PLACE_TEST(test_no_name_given)
 {
     struct place *p = *state;
     struct toy t;
@@ -536,7 +538,7 @@ static void test_no_name_given(void **state)
 }
 
 /* If no peer of the cache answers, the node starts as the first of its run. */
-static void test_an_old_peer_cache_stops_nobody(void **state)
+PLACE_TEST(test_an_old_peer_cache_stops_nobody)
 {
     struct place *p = *state;
     char text[256], hex[17];
@@ -557,7 +559,7 @@ static void test_an_old_peer_cache_stops_nobody(void **state)
     place_end(p);
 }
 
-static void test_udp_closed(void **state)
+PLACE_TEST(test_udp_closed)
 {
     struct place *p = *state;
     const char *addr = place_addr(p);
@@ -578,23 +580,7 @@ static void test_udp_closed(void **state)
     place_end(p);
 }
 
-int main(void)
+__attribute__((constructor)) static void choose_kernels(void)
 {
     setenv("HEARTH_ISA", "generic", 0);
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_hosts_roles_and_coverage, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(test_trainers_and_a_helper, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(test_a_hosts_page, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(test_health_of_a_host_that_is_alone, place_setup,
-                                        place_teardown),
-        cmocka_unit_test_setup_teardown(test_on_this_machine, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(test_a_host_that_cannot_save, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(test_nothing_listens, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(test_wrong_network, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(test_no_name_given, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(test_an_old_peer_cache_stops_nobody, place_setup,
-                                        place_teardown),
-        cmocka_unit_test_setup_teardown(test_udp_closed, place_setup, place_teardown),
-    };
-    return PLACE_RUN_AT_ONCE(tests);
 }

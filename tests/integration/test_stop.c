@@ -5,12 +5,14 @@
  */
 #define _XOPEN_SOURCE 700
 #include "integration/toy.h"
+#define SUITE_RUN place_run_at_once
+#include "support/suite.h"
 
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
-static void test_a_host_drains(void **state)
+PLACE_TEST(test_a_host_drains)
 {
     struct place *p = *state;
     struct toy t;
@@ -38,7 +40,7 @@ static void test_a_host_drains(void **state)
     place_end(p);
 }
 
-static void test_a_second_interrupt_ends_at_once(void **state)
+PLACE_TEST(test_a_second_interrupt_ends_at_once)
 {
     struct place *p = *state;
     struct toy t;
@@ -56,7 +58,7 @@ static void test_a_second_interrupt_ends_at_once(void **state)
 }
 
 /* A host whose checkpoint folder is a file loses its training, and exits with a failure. */
-static void test_a_host_that_can_not_save(void **state)
+PLACE_TEST(test_a_host_that_can_not_save)
 {
     struct place *p = *state;
     struct toy t;
@@ -76,7 +78,7 @@ static void test_a_host_that_can_not_save(void **state)
 }
 
 /* A second interrupt cancels jobs; that is not reported as an error. */
-static void test_a_trainer_that_must_end_at_once(void **state)
+PLACE_TEST(test_a_trainer_that_must_end_at_once)
 {
     struct place *p = *state;
     struct toy t;
@@ -95,7 +97,7 @@ static void test_a_trainer_that_must_end_at_once(void **state)
     place_end(p);
 }
 
-static void test_a_trainer_is_interrupted_and_resumed(void **state)
+PLACE_TEST(test_a_trainer_is_interrupted_and_resumed)
 {
     struct place *p = *state;
     struct toy t;
@@ -139,7 +141,7 @@ static void test_a_trainer_is_interrupted_and_resumed(void **state)
 }
 
 /* The first interrupt ends a trainer that waits for experts. */
-static void test_a_waiting_trainer_is_interrupted(void **state)
+PLACE_TEST(test_a_waiting_trainer_is_interrupted)
 {
     struct place *p = *state;
     struct toy t;
@@ -154,7 +156,7 @@ static void test_a_waiting_trainer_is_interrupted(void **state)
 }
 
 /* Places are spread evenly over the layers; the remainder goes to any. */
-static void test_places_are_dealt_out_to_all_layers(void **state)
+PLACE_TEST(test_places_are_dealt_out_to_all_layers)
 {
     static const char text[] = "run: deep\nmodel: {dim: 32, layers: 2, grid: [2, 4], top_k: 2}\n";
     struct place *p = *state;
@@ -174,7 +176,7 @@ static void test_places_are_dealt_out_to_all_layers(void **state)
 /* A host that finds no place waits, and takes places that fall free; --or-quit ends it instead. The
  * records of a stopped host claim its places for a minute, like a stranger's: a starting host asks
  * it, gets no answer and takes the places. */
-static void test_places_of_hosts_that_leave(void **state)
+PLACE_TEST(test_places_of_hosts_that_leave)
 {
     struct place *p = *state;
     struct toy t;
@@ -196,25 +198,4 @@ static void test_places_of_hosts_that_leave(void **state)
     proc_wait_text(third, "serving 8 experts");
     proc_signal(t.host[1], SIGCONT);
     place_end(p);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_a_host_drains, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(test_a_second_interrupt_ends_at_once, place_setup,
-                                        place_teardown),
-        cmocka_unit_test_setup_teardown(test_a_host_that_can_not_save, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(test_a_trainer_that_must_end_at_once, place_setup,
-                                        place_teardown),
-        cmocka_unit_test_setup_teardown(test_a_trainer_is_interrupted_and_resumed, place_setup,
-                                        place_teardown),
-        cmocka_unit_test_setup_teardown(test_a_waiting_trainer_is_interrupted, place_setup,
-                                        place_teardown),
-        cmocka_unit_test_setup_teardown(test_places_are_dealt_out_to_all_layers, place_setup,
-                                        place_teardown),
-        cmocka_unit_test_setup_teardown(test_places_of_hosts_that_leave, place_setup,
-                                        place_teardown),
-    };
-    return PLACE_RUN_AT_ONCE(tests);
 }

@@ -5,6 +5,7 @@
  */
 #define _XOPEN_SOURCE 700
 #include "integration/toy.h"
+#include "support/suite.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -84,7 +85,17 @@ static void wait_for_progress(struct toy *t, double steps)
     }
 }
 
-static void test_a_host_outlives_strangers(void **state)
+/* Closes the connections of a failed test, which would fail the next one. */
+static int setup(void **state)
+{
+    static struct rlimit first;
+    release();
+    if (first.rlim_max == 0 && getrlimit(RLIMIT_NOFILE, &first) != 0)
+        return -1;
+    return setrlimit(RLIMIT_NOFILE, &first) == 0 ? place_setup(state) : -1;
+}
+
+TEST_WITH(test_a_host_outlives_strangers, setup, place_teardown)
 {
     struct place *p = *state;
     struct toy t;
@@ -127,7 +138,7 @@ static void test_a_host_outlives_strangers(void **state)
 }
 
 /* A host with room for few connections must refuse the others, not end. */
-static void test_few_descriptors(void **state)
+TEST_WITH(test_few_descriptors, setup, place_teardown)
 {
     struct place *p = *state;
     struct toy t;
@@ -146,23 +157,4 @@ static void test_few_descriptors(void **state)
     toy_start_trainer(&t, "trainer", NULL);
     assert_int_equal(proc_wait(t.trainer), 0);
     place_end(p);
-}
-
-/* Closes the connections of a failed test, which would fail the next one. */
-static int setup(void **state)
-{
-    static struct rlimit first;
-    release();
-    if (first.rlim_max == 0 && getrlimit(RLIMIT_NOFILE, &first) != 0)
-        return -1;
-    return setrlimit(RLIMIT_NOFILE, &first) == 0 ? place_setup(state) : -1;
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_a_host_outlives_strangers, setup, place_teardown),
-        cmocka_unit_test_setup_teardown(test_few_descriptors, setup, place_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
  * test_studies.c: the output of the studies of `hearth sim`: fields, files, repeats, refusals.
  */
 #include "integration/toy.h"
+#include "support/suite.h"
 
 #include <errno.h>
 #include <jansson.h>
@@ -41,7 +42,7 @@ static double element(const json_t *root, const char *name, size_t index)
     return json_number_value(json_array_get(json_object_get(root, name), index));
 }
 
-static void test_averaging(void **state)
+PLACE_TEST(test_averaging)
 {
     struct place *p = *state;
     assert_int_equal(RUN(p, "a", "sim", "averaging", "--model", "pure", "--method", "moshpit",
@@ -74,7 +75,7 @@ static void test_averaging(void **state)
 
 /* With two seeds the interval is Student's with one degree of freedom: 12.706 standard errors, in
  * the pure model, too. The picture is logarithmic: its bars end at mean * exp(+-half / mean). */
-static void test_two_seeds_say_little(void **state)
+PLACE_TEST(test_two_seeds_say_little)
 {
     struct place *p = *state;
     const char *out = place_path(p, "two");
@@ -98,7 +99,7 @@ static void test_two_seeds_say_little(void **state)
 
 /* Two seeds are too few to agree; every figure is there nevertheless, and the fields fit together.
  * (That 200 seeds agree: tests/scenarios/test_published.c.) */
-static void test_golden(void **state)
+PLACE_TEST(test_golden)
 {
     struct place *p = *state;
     assert_int_equal(
@@ -131,7 +132,7 @@ static void test_golden(void **state)
     place_end(p);
 }
 
-static void test_files(void **state)
+PLACE_TEST(test_files)
 {
     struct place *p = *state;
     static const char *const files[] = {"out/config.json", "out/metrics.csv", "out/rounds.csv",
@@ -162,7 +163,7 @@ static void test_files(void **state)
 }
 
 /* One seed has no interval, and no entry for it in the key. */
-static void test_one_seed(void **state)
+PLACE_TEST(test_one_seed)
 {
     struct place *p = *state;
     for (int seeds = 1; seeds <= 2; seeds++) {
@@ -183,7 +184,7 @@ static void test_one_seed(void **state)
 }
 
 /* A folder that can't be written to is reported before the computation starts. */
-static void test_nowhere_to_write(void **state)
+PLACE_TEST(test_nowhere_to_write)
 {
     struct place *p = *state;
     const char *out = place_path(p, "good.yaml/out");
@@ -201,7 +202,7 @@ static void test_nowhere_to_write(void **state)
 
 /* Lists of peers, grids and probabilities: each pair in which all have a cell, with each of the
  * probabilities and of the failures, in this order; one object, one row, one place for each. */
-static void test_sweep(void **state)
+PLACE_TEST(test_sweep)
 {
     struct place *p = *state;
     static const struct {
@@ -247,7 +248,7 @@ static void test_sweep(void **state)
 }
 
 /* The production averager, side by side with the model: fields and files, the same twice. */
-static void test_protocol(void **state)
+PLACE_TEST(test_protocol)
 {
     struct place *p = *state;
     static const char *const files[] = {"out/config.json", "out/metrics.csv", "out/rounds.csv",
@@ -298,7 +299,7 @@ static void test_protocol(void **state)
     place_end(p);
 }
 
-static void test_mixing(void **state)
+PLACE_TEST(test_mixing)
 {
     struct place *p = *state;
     assert_int_equal(RUN(p, "a", "sim", "mixing", "--peers", "8", "--groups", "2", "--trials",
@@ -321,7 +322,7 @@ static void test_mixing(void **state)
     place_end(p);
 }
 
-static void test_shares(void **state)
+PLACE_TEST(test_shares)
 {
     struct place *p = *state;
     assert_int_equal(
@@ -350,7 +351,7 @@ static void test_shares(void **state)
     place_end(p);
 }
 
-static void test_links(void **state)
+PLACE_TEST(test_links)
 {
     struct place *p = *state;
     assert_int_equal(RUN(p, "a", "sim", "links", "--bandwidth", "1000x2,200x4", "--json"), 0);
@@ -362,7 +363,7 @@ static void test_links(void **state)
     place_end(p);
 }
 
-static void test_scenarios(void **state)
+PLACE_TEST(test_scenarios)
 {
     struct place *p = *state;
     assert_int_equal(RUN(p, "a", "sim", "run", "calm", "--seed", "3", "--no-wall"), 0);
@@ -394,7 +395,7 @@ static void test_scenarios(void **state)
 
 /* A number of a scenario takes two values: calls take two round trips of what it says, and more
  * with a worker each; the same from one thread and from two. */
-static void test_vary(void **state)
+PLACE_TEST(test_vary)
 {
     struct place *p = *state;
     static const char text[] = "name: %s\nnodes: 4\nduration_s: 20\nsafety: 0\n"
@@ -504,7 +505,7 @@ static void await_hunters(const struct proc *proc, int child[HUNTERS])
 }
 
 /* An interrupted hunt prints its findings and leaves no process behind. */
-static void test_an_interrupted_hunt(void **state)
+PLACE_TEST(test_an_interrupted_hunt)
 {
     struct place *p = *state;
     struct proc *proc = start_endless_hunt(p);
@@ -521,7 +522,7 @@ static void test_an_interrupted_hunt(void **state)
 }
 
 /* A child's crash is found, though the hunt is interrupted before its round is over. */
-static void test_hunt_interrupted_after_a_crash(void **state)
+PLACE_TEST(test_hunt_interrupted_after_a_crash)
 {
     struct place *p = *state;
     struct proc *proc = start_endless_hunt(p);
@@ -538,7 +539,7 @@ static void test_hunt_interrupted_after_a_crash(void **state)
 }
 
 /* One object for each point, the same from one thread and from two. */
-static void test_convergence(void **state)
+PLACE_TEST(test_convergence)
 {
     struct place *p = *state;
     static const char *const numbers[] = {"delay_ms",  "fail_pct",     "experts",    "flights",
@@ -577,7 +578,7 @@ static void test_convergence(void **state)
 }
 
 /* A machine is measured, and a scenario's device is that machine; and those of other files. */
-static void test_profile(void **state)
+PLACE_TEST(test_profile)
 {
     struct place *p = *state;
     static const char head[] = "name: t\nnodes: 4\nduration_s: 20\nsafety: 0\nload: { hood: 4 }\n"
@@ -613,7 +614,7 @@ static void test_profile(void **state)
 
 /* The simulated half of the comparison: a trainer's line of 20 Mbit/s carries 2 rows of 512 bytes
  * up for each of 4 experts, 2 layers and 64 samples of an update. */
-static void test_fidelity(void **state)
+PLACE_TEST(test_fidelity)
 {
     struct place *p = *state;
     assert_int_equal(RUN(p, "a", "sim", "fidelity", "--simulated", "--only", "lines", "--json",
@@ -635,7 +636,7 @@ static void test_fidelity(void **state)
     assert_int_equal(RUN(p, "b", "sim", "fidelity", "--only", "all"), 2);
 }
 
-static void test_refusals(void **state)
+PLACE_TEST(test_refusals)
 {
     static const char *const bad[][4] = {
         {"averaging", "--p-fail", "1", "--p-fail '1'"},
@@ -682,31 +683,4 @@ static void test_refusals(void **state)
     assert_int_equal(proc_wait(proc), 2);
     proc_must_say(proc, "exists only with --model pure");
     place_end(p);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_averaging, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(test_two_seeds_say_little, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(test_golden, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(test_files, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(test_sweep, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(test_protocol, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(test_mixing, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(test_shares, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(test_links, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(test_scenarios, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(test_one_seed, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(test_nowhere_to_write, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(test_vary, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(test_an_interrupted_hunt, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(test_hunt_interrupted_after_a_crash, place_setup,
-                                        place_teardown),
-        cmocka_unit_test_setup_teardown(test_convergence, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(test_profile, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(test_fidelity, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(test_refusals, place_setup, place_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
  */
 #define _XOPEN_SOURCE 700
 #include "integration/toy.h"
+#include "support/suite.h"
 
 #include <arpa/inet.h>
 #include <signal.h>
@@ -35,7 +36,7 @@ static void assert_same_fields(const json_t *a, const json_t *b)
     json_object_foreach((json_t *)a, key, value) assert_non_null(json_object_get(b, key));
 }
 
-static void test_a_swarm_and_one_process_learn_alike(void **state)
+PLACE_TEST(test_a_swarm_and_one_process_learn_alike)
 {
     struct place *p = *state;
     struct toy t;
@@ -130,7 +131,7 @@ static void start_long_run(struct toy *t)
     wait_for_step(t, "trainer", 100);
 }
 
-static void test_a_killed_host_is_survived_and_comes_back(void **state)
+PLACE_TEST(test_a_killed_host_is_survived_and_comes_back)
 {
     struct place *p = *state;
     struct toy t;
@@ -157,7 +158,7 @@ static void test_a_killed_host_is_survived_and_comes_back(void **state)
 }
 
 /* A stopped process keeps its connections open and says nothing: only deadlines help. */
-static void test_a_host_that_hangs_is_survived(void **state)
+PLACE_TEST(test_a_host_that_hangs_is_survived)
 {
     struct place *p = *state;
     struct toy t;
@@ -188,7 +189,7 @@ static unsigned port_of_ip6(void)
     return good ? ntohs(sa.sin6_port) : 0;
 }
 
-static void test_ipv6(void **state)
+PLACE_TEST(test_ipv6)
 {
     struct place *p = *state;
     struct toy t;
@@ -213,18 +214,4 @@ static void test_ipv6(void **state)
     toy_metrics_clear(&m);
     json_decref(toy_status(&t, 1, 0.5));
     place_end(p);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_a_swarm_and_one_process_learn_alike, place_setup,
-                                        place_teardown),
-        cmocka_unit_test_setup_teardown(test_a_killed_host_is_survived_and_comes_back, place_setup,
-                                        place_teardown),
-        cmocka_unit_test_setup_teardown(test_a_host_that_hangs_is_survived, place_setup,
-                                        place_teardown),
-        cmocka_unit_test_setup_teardown(test_ipv6, place_setup, place_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

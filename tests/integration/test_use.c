@@ -5,6 +5,8 @@
  */
 #define _XOPEN_SOURCE 700
 #include "integration/toy.h"
+#define SUITE_RUN place_run_at_once
+#include "support/suite.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -52,7 +54,7 @@ static json_t *json_of(const struct proc *proc)
     return o;
 }
 
-static void test_a_model_writes_from_its_folder(void **state)
+PLACE_TEST(test_a_model_writes_from_its_folder)
 {
     struct place *p = *state;
     text_init(p, "");
@@ -75,7 +77,7 @@ static void test_a_model_writes_from_its_folder(void **state)
     place_end(p);
 }
 
-static void test_a_masked_model_fills_in(void **state)
+PLACE_TEST(test_a_masked_model_fills_in)
 {
     struct place *p = *state;
     text_init(p, ", objective: masked");
@@ -128,7 +130,7 @@ static size_t count_lines(const char *text)
     return n;
 }
 
-static void test_a_classifier_predicts_and_is_evaluated(void **state)
+PLACE_TEST(test_a_classifier_predicts_and_is_evaluated)
 {
     struct place *p = *state;
     struct toy t;
@@ -189,7 +191,7 @@ static char *csv_of(struct place *p, const char *dir)
 }
 
 /* The same weights under a run file that moves its pictures, and one that does not. */
-static void test_pictures_are_not_moved_for_predictions(void **state)
+PLACE_TEST(test_pictures_are_not_moved_for_predictions)
 {
     struct place *p = *state;
     struct toy t;
@@ -217,7 +219,7 @@ static void test_pictures_are_not_moved_for_predictions(void **state)
     place_end(p);
 }
 
-static void test_help_lists_flags_that_do_something(void **state)
+PLACE_TEST(test_help_lists_flags_that_do_something)
 {
     static const char *const verbs[] = {"write", "fill", "draw", "predict", "eval"};
     static const char *const others[] = {"--listen", "--announce", "--status"};
@@ -237,7 +239,7 @@ static void test_help_lists_flags_that_do_something(void **state)
     place_end(p);
 }
 
-static void test_what_can_not_write_is_named(void **state)
+PLACE_TEST(test_what_can_not_write_is_named)
 {
     struct place *p = *state;
     struct toy t;
@@ -302,7 +304,7 @@ static void half_start(struct half *h, struct place *p)
                      0);
 }
 
-static void test_writing_goes_on_when_a_host_is_killed(void **state)
+PLACE_TEST(test_writing_goes_on_when_a_host_is_killed)
 {
     struct place *p = *state;
     struct half h;
@@ -348,7 +350,7 @@ static double metric(const struct half *h, const char *name)
     return strtod(at + strlen(line), NULL);
 }
 
-static void test_drawing_goes_on_when_a_host_is_killed(void **state)
+PLACE_TEST(test_drawing_goes_on_when_a_host_is_killed)
 {
     static const char run[] =
         "run: drawn\nseed: 1\ndata: {kind: set, path: '%s'}\n"
@@ -380,26 +382,4 @@ static void test_drawing_goes_on_when_a_host_is_killed(void **state)
     assert_int_equal(proc_wait(draw), 0);
     assert_true(place_exists(p, "sheet.png"));
     place_end(p);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_a_model_writes_from_its_folder, place_setup,
-                                        place_teardown),
-        cmocka_unit_test_setup_teardown(test_a_masked_model_fills_in, place_setup, place_teardown),
-        cmocka_unit_test_setup_teardown(test_a_classifier_predicts_and_is_evaluated, place_setup,
-                                        place_teardown),
-        cmocka_unit_test_setup_teardown(test_pictures_are_not_moved_for_predictions, place_setup,
-                                        place_teardown),
-        cmocka_unit_test_setup_teardown(test_help_lists_flags_that_do_something, place_setup,
-                                        place_teardown),
-        cmocka_unit_test_setup_teardown(test_drawing_goes_on_when_a_host_is_killed, place_setup,
-                                        place_teardown),
-        cmocka_unit_test_setup_teardown(test_what_can_not_write_is_named, place_setup,
-                                        place_teardown),
-        cmocka_unit_test_setup_teardown(test_writing_goes_on_when_a_host_is_killed, place_setup,
-                                        place_teardown),
-    };
-    return PLACE_RUN_AT_ONCE(tests);
 }

@@ -6,6 +6,7 @@
 #define _XOPEN_SOURCE   700
 #define _DEFAULT_SOURCE /* cfmakeraw's kin, struct winsize */
 #include "integration/toy.h"
+#include "support/suite.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -104,7 +105,7 @@ static int ended(struct pty *t)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-static void test_watches_a_swarm(void **state)
+PLACE_TEST(test_watches_a_swarm)
 {
     struct place *p = *state;
     struct pty t, plain, small;
@@ -159,12 +160,4 @@ static void test_watches_a_swarm(void **state)
     free(plain.out);
     free(small.out);
     place_end(p);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(test_watches_a_swarm, place_setup, place_teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

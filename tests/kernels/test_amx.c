@@ -3,14 +3,13 @@
  * test_amx.c: the tiles in software compute as the manual says, and the table that uses them leaves
  * none configured. The other tests named amx run their cases on that table.
  */
-#include "support/test.h"
-
 #include "core/mem.h"
 #include "kernels/amx_shim.h"
 #include "kernels/backend.h"
 #include "kernels/isa.h"
 #include "kernels/ops.h"
 #include "kernels/params.h"
+#include "support/suite.h"
 
 /* Configures tiles 0 to 2 as sums, A and B of one row, one column and `pairs` units of K. */
 static void configure(uint8_t pairs)
@@ -42,7 +41,7 @@ static float dot(float c, const uint16_t *a, const uint16_t *b, uint8_t pairs)
 #define TINY 0x0040 /* a denormal */
 #define VAST 0x7f00 /* 2^127 */
 
-static void tiles_sum_as_the_manual_says(void **state)
+TEST(tiles_sum_as_the_manual_says)
 {
     (void)state;
     static const uint16_t ones[8] = {ONE, ONE, ONE, ONE, ONE, ONE, ONE, ONE};
@@ -71,7 +70,7 @@ static const struct hth_backend *table(void)
     return be;
 }
 
-static void tiles_are_released_after_each_operation(void **state)
+TEST(tiles_are_released_after_each_operation)
 {
     enum { ROWS = 40, IN = 70, OUT = 90 };
     (void)state;
@@ -106,7 +105,7 @@ static void tiles_are_released_after_each_operation(void **state)
 }
 
 /* For bf16 they are the best table, and for fp32 none. */
-static void tiles_are_the_best_table_of_bf16(void **state)
+TEST(tiles_are_the_best_table_of_bf16)
 {
     struct hth_packed_options o = {.compute = HTH_MATMUL_BF16};
     const struct hth_backend *be = NULL;
@@ -120,7 +119,7 @@ static void tiles_are_the_best_table_of_bf16(void **state)
 
 /* Without the processor or without the kernel's leave there is no table, and the reason says which
  * of them is missing. */
-static void missing_tiles_are_explained(void **state)
+TEST(missing_tiles_are_explained)
 {
     const struct hth_packed_options o = {.isa = "amxbf16", .compute = HTH_MATMUL_BF16};
     const struct hth_backend *be = NULL;
@@ -133,15 +132,4 @@ static void missing_tiles_are_explained(void **state)
     assert_non_null(strstr(hth_isa_why_not("amxbf16"), "kernel does not let"));
     amx_shim_answer(HTH_AMX_RUNS);
     assert_ok(hth_backend_packed(&o, &be));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tiles_sum_as_the_manual_says),
-        cmocka_unit_test(tiles_are_released_after_each_operation),
-        cmocka_unit_test(tiles_are_the_best_table_of_bf16),
-        cmocka_unit_test(missing_tiles_are_explained),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

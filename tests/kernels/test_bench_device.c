@@ -3,8 +3,6 @@
  * test_bench_device.c: the arithmetic of a device's table (benchmarks/kernels/device.h) with the
  * test's own clock, on the CPU and on the CUDA back end whose kernels the shim runs.
  */
-#include "support/test.h"
-
 #include <string.h>
 
 #include "kernels/backend_int.h"
@@ -12,6 +10,7 @@
 #include "benchmarks/kernels/kernels_int.h"
 #include "kernels/cuda/device.h"
 #include "kernels/shim_control.h"
+#include "support/suite.h"
 
 #define DIM    16
 #define ROWS   24
@@ -19,7 +18,7 @@
 #define SMALL  4
 #define COPY   4096
 
-static void floor_is_the_slower_of_bytes_and_work(void **state)
+TEST(floor_is_the_slower_of_bytes_and_work)
 {
     const struct hth_bench_rates rates = {.bytes_per_s = 2e12, .flops_per_s = 5e14};
     const struct hth_bench_rates none = {0};
@@ -35,7 +34,7 @@ static void floor_is_the_slower_of_bytes_and_work(void **state)
     assert_true(hth_bench_fraction(&l) == 0);
 }
 
-static void median_of_any_count(void **state)
+TEST(median_of_any_count)
 {
     double odd[] = {9, 1, 5}, even[] = {4, 100, 1, 2}, one[] = {7};
     (void)state;
@@ -136,7 +135,7 @@ static void table_of(const struct hth_backend *be, double us)
     }
 }
 
-static void cpu_table_is_complete(void **state)
+TEST(cpu_table_is_complete)
 {
     const struct hth_backend *be;
     (void)state;
@@ -146,7 +145,7 @@ static void cpu_table_is_complete(void **state)
 }
 
 /* The device's own events: the shim's read 1, 2, 3, 1, ... us, so the median of three is 2. */
-static void card_table_uses_device_events(void **state)
+TEST(card_table_uses_device_events)
 {
     struct hth_cu_device device;
     char why[200];
@@ -235,7 +234,7 @@ static struct floors odd_table(const char *const *bad)
 }
 
 /* Floors use the better copy and the better product. */
-static void floors_use_the_better_bare_speed(void **state)
+TEST(floors_use_the_better_bare_speed)
 {
     (void)state;
     odd = *hth_backend_ref();
@@ -281,7 +280,7 @@ static enum hth_err one_of_many(struct hth_exec *ex, const struct hth_ffn_member
     return HTH_OK;
 }
 
-static void wrong_results_are_reported(void **state)
+TEST(wrong_results_are_reported)
 {
     static const char *const gather[] = {"gather_rows", "embed", NULL};
     static const char *const scatter[] = {"scatter_add_rows", "embed_back", NULL};
@@ -304,7 +303,7 @@ static void wrong_results_are_reported(void **state)
     assert_int_equal(f.good_seen, 26 + 6 + 1 + 1);
 }
 
-static void invalid_options_are_refused(void **state)
+TEST(invalid_options_are_refused)
 {
     static const uint32_t one[] = {1};
     int64_t clock = 0;
@@ -320,18 +319,4 @@ static void invalid_options_are_refused(void **state)
     options.clock_us = ticks;
     options.dim_count = 0;
     assert_err(HTH_E_CONFIG, hth_bench_device(&options));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(floor_is_the_slower_of_bytes_and_work),
-        cmocka_unit_test(median_of_any_count),
-        cmocka_unit_test(cpu_table_is_complete),
-        cmocka_unit_test(card_table_uses_device_events),
-        cmocka_unit_test(floors_use_the_better_bare_speed),
-        cmocka_unit_test(wrong_results_are_reported),
-        cmocka_unit_test(invalid_options_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,7 +4,7 @@
  * reference on any machine and compiler, rows beside NaN rows.
  */
 #define _GNU_SOURCE /* gettid */
-#include "support/test.h"
+#include "support/suite.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -117,7 +117,7 @@ static void batches_repeat(const struct hth_backend *be, const uint32_t shape[2]
     hth_free(x);
 }
 
-static void row_bits_do_not_depend_on_the_batch(void **state)
+TEST(row_bits_do_not_depend_on_the_batch)
 {
     static const uint32_t shapes[][2] = {{5, 7},     {16, 64},   {64, 256},   {96, 384}, {100, 330},
                                          {333, 101}, {128, 512}, {256, 1024}, {1100, 45}};
@@ -131,7 +131,7 @@ static void row_bits_do_not_depend_on_the_batch(void **state)
 
 /* The same where a batch is several blocks of packed rows (packed.c: 96 rows at most, on tiles 256;
  * 48 and 160 of the second shape's hidden layer), which end at other rows in each. */
-static void row_bits_do_not_depend_on_packed_blocks(void **state)
+TEST(row_bits_do_not_depend_on_packed_blocks)
 {
     static const uint32_t shapes[][2] = {{64, 256}, {12, 4096}};
     static const uint32_t batches[] = {1, 7, 48, 49, 95, 96, 97, 193, 257, 529};
@@ -143,7 +143,7 @@ static void row_bits_do_not_depend_on_packed_blocks(void **state)
 }
 
 #ifndef HTH_AMX_SHIM /* tiles in software know no caches */
-static void row_bits_do_not_depend_on_caches(void **state)
+TEST(row_bits_do_not_depend_on_caches)
 {
     static const uint32_t shape[2] = {12, 4096}, batches[] = {3, 40};
     (void)state;
@@ -153,7 +153,7 @@ static void row_bits_do_not_depend_on_caches(void **state)
 #endif
 
 /* A sequence gives the same bits alone and among others. */
-static void sequence_bits_do_not_depend_on_others(void **state)
+TEST(sequence_bits_do_not_depend_on_others)
 {
     (void)state;
     enum { T = 75, D = 48, B = 3 };
@@ -197,7 +197,7 @@ static void sequence_bits_do_not_depend_on_others(void **state)
 }
 
 /* NaN and infinity stay in their rows. */
-static void not_finite_rows_stay_alone(void **state)
+TEST(not_finite_rows_stay_alone)
 {
     (void)state;
     enum { D = 64, BAD_NAN = 3, BAD_INF = 11 };
@@ -271,7 +271,7 @@ static uint64_t train_hash(const struct hth_backend *be)
 
 /* The hash of the reference's bits: equal for gcc, clang, any optimisation, any x86-64. A change of
  * this number changes every recorded simulation and must be intended. */
-static void ref_bits_are_frozen(void **state)
+TEST(ref_bits_are_frozen)
 {
     (void)state;
     uint64_t hash = train_hash(backends[0]);
@@ -282,7 +282,7 @@ static void ref_bits_are_frozen(void **state)
 }
 
 /* Attention, rotary tables, normals and bf16 have a hash of their own. */
-static void ref_attention_bits_are_frozen(void **state)
+TEST(ref_attention_bits_are_frozen)
 {
     (void)state;
     enum { T = 33, H = 2, DH = 10, D = H * DH };
@@ -363,7 +363,7 @@ static void *hash_thread(void *arg)
 
 /* Several callers at once, each with its own context and parameters, interrupted every millisecond:
  * the kernel keeps registers and tiles. */
-static void contexts_on_threads_give_the_same_bits(void **state)
+TEST(contexts_on_threads_give_the_same_bits)
 {
     struct sigaction action = {.sa_handler = interrupt, .sa_flags = SA_RESTART};
     (void)state;
@@ -383,19 +383,4 @@ static void contexts_on_threads_give_the_same_bits(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(row_bits_do_not_depend_on_the_batch),
-        cmocka_unit_test(row_bits_do_not_depend_on_packed_blocks),
-#ifndef HTH_AMX_SHIM
-        cmocka_unit_test(row_bits_do_not_depend_on_caches),
-#endif
-        cmocka_unit_test(sequence_bits_do_not_depend_on_others),
-        cmocka_unit_test(not_finite_rows_stay_alone),
-        cmocka_unit_test(ref_bits_are_frozen),
-        cmocka_unit_test(ref_attention_bits_are_frozen),
-        cmocka_unit_test(contexts_on_threads_give_the_same_bits),
-    };
-    return cmocka_run_group_tests(tests, setup, NULL);
-}
+SUITE_WITH(setup, NULL)

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_blas_missing.c: a machine without OpenBLAS: a reason, and our own kernels in its place. */
-#include "support/test.h"
-
 #include "kernels/backend.h"
+#include "support/suite.h"
 
-static void missing_library_falls_back(void **state)
+TEST(missing_library_falls_back)
 {
     (void)state;
     struct hth_blas_options options = HTH_BLAS_OPTIONS_INIT;
@@ -21,10 +20,4 @@ static void missing_library_falls_back(void **state)
     assert_int_equal(hth_backend_list(info, 4), 4);
     assert_false(info[3].usable);
     assert_non_null(strstr(info[3].detail, "libhearth-no-such-library.so"));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(missing_library_falls_back)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,8 +7,6 @@
  * Contexts, memory and copies only; no kernel runs, so ThreadSanitizer works (it can't follow the
  * shim's fibres).
  */
-#include "support/test.h"
-
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -16,6 +14,7 @@
 #include "core/rng.h"
 #include "kernels/cuda/device.h"
 #include "kernels/shim_control.h"
+#include "support/suite.h"
 
 #define CARDS   2
 #define WORKERS 2
@@ -304,7 +303,7 @@ static int teardown(void **state)
     return 0;
 }
 
-static void two_cards_work_side_by_side(void **state)
+TEST_WITH(two_cards_work_side_by_side, setup, teardown)
 {
     struct worker w[CARDS][WORKERS];
     (void)state;
@@ -315,7 +314,7 @@ static void two_cards_work_side_by_side(void **state)
 }
 
 /* All threads of one card block in the driver: the other card's threads finish all their rounds. */
-static void frozen_card_does_not_block_the_other(void **state)
+TEST_WITH(frozen_card_does_not_block_the_other, setup, teardown)
 {
     struct worker w[CARDS][WORKERS];
     (void)state;
@@ -332,7 +331,7 @@ static void frozen_card_does_not_block_the_other(void **state)
 
 /* All calls of one card start to fail during the work: its threads get errors, the other's none,
  * and all memory is given back. */
-static void lost_card_fails_alone(void **state)
+TEST_WITH(lost_card_fails_alone, setup, teardown)
 {
     struct worker w[CARDS][WORKERS];
     (void)state;
@@ -344,14 +343,4 @@ static void lost_card_fails_alone(void **state)
     set_card(0, false, true);
     assert_int_equal(join(w, 0), 0);
     assert_int_equal(join(w, 1), WORKERS * ROUNDS);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(two_cards_work_side_by_side, setup, teardown),
-        cmocka_unit_test_setup_teardown(frozen_card_does_not_block_the_other, setup, teardown),
-        cmocka_unit_test_setup_teardown(lost_card_fails_alone, setup, teardown),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_cases.c: the table of cases.h on every back end of this machine. */
-#include "support/test.h"
+#include "support/suite.h"
 
 #include "kernels/blas.h"
 #include "kernels/cases.h"
@@ -20,13 +20,13 @@ static void run_all(const struct hth_backend *be, double tolerance)
 }
 
 #ifndef HTH_AMX_SHIM /* with tiles in software the others ran already */
-static void ref_passes_all_cases(void **state)
+TEST(ref_passes_all_cases)
 {
     (void)state;
     run_all(hth_backend_ref(), 5e-6);
 }
 
-static void blas_passes_all_cases(void **state)
+TEST(blas_passes_all_cases)
 {
     const struct hth_backend *be = NULL;
     (void)state;
@@ -35,7 +35,7 @@ static void blas_passes_all_cases(void **state)
 }
 
 /* Every table that this CPU can run. */
-static void packed_tables_pass_all_cases(void **state)
+TEST(packed_tables_pass_all_cases)
 {
     const struct hth_backend *packed[HTH_PACKED_MAX];
     size_t count = hth_backend_packed_all(packed);
@@ -50,7 +50,7 @@ static void packed_tables_pass_all_cases(void **state)
 #endif
 
 /* On a processor without tiles it says that it did not run. */
-static void tiles_of_amx_pass_all_cases(void **state)
+TEST(tiles_of_amx_pass_all_cases)
 {
     const struct hth_packed_options o = {.isa = "amxbf16", .compute = HTH_MATMUL_BF16};
     const struct hth_backend *be = NULL;
@@ -60,17 +60,4 @@ static void tiles_of_amx_pass_all_cases(void **state)
         skip();
     }
     run_all(be, 6e-3);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-#ifndef HTH_AMX_SHIM
-        cmocka_unit_test(ref_passes_all_cases),
-        cmocka_unit_test(blas_passes_all_cases),
-        cmocka_unit_test(packed_tables_pass_all_cases),
-#endif
-        cmocka_unit_test(tiles_of_amx_pass_all_cases),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

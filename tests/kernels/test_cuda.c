@@ -3,8 +3,6 @@
  * test_cuda.c: promises of the CUDA back end beyond the table of cases: the bits of `ref` where
  * they are promised, the same bits twice, faults at the sync, and many tensors.
  */
-#include "support/test.h"
-
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -17,6 +15,7 @@
 #include "kernels/plugin.h"
 #include "kernels/quant.h"
 #include "kernels/shim_control.h"
+#include "support/suite.h"
 
 #define MEMORY ((size_t)256 << 20)
 
@@ -66,7 +65,7 @@ static void fetch(float *host, const void *from, size_t count)
 }
 
 /* The guard of these tests works: an access to the card's memory ends the process. */
-static void closed_memory_ends_an_access(void **state)
+TEST(closed_memory_ends_an_access)
 {
     float x = 1, *d = on_device(&x, 1);
     int status = 0;
@@ -102,7 +101,7 @@ static void values_of(const struct hth_backend *be, enum hth_init init, float *o
     hth_params_free(p);
 }
 
-static void initial_values_are_refs(void **state)
+TEST(initial_values_are_refs)
 {
     static const enum hth_init kinds[] = {HTH_INIT_ZEROS,  HTH_INIT_ONES,    HTH_INIT_UNIFORM,
                                           HTH_INIT_NORMAL, HTH_INIT_KAIMING, HTH_INIT_LINEAR};
@@ -115,7 +114,7 @@ static void initial_values_are_refs(void **state)
     }
 }
 
-static void dropout_bits_are_refs(void **state)
+TEST(dropout_bits_are_refs)
 {
     enum { ROWS = 5, COLS = 131, N = ROWS * COLS };
     struct hth_dropout drop = {
@@ -142,7 +141,7 @@ static const uint32_t odd_bits[] = {0,          0x80000000, 0x7f800000, 0xff8000
                                     0x33000001, 0x38800000, 0x387fffff, 0x7f7fffff, 0x3f808000,
                                     0x3f818000, 0x3f808001};
 
-static void cast_bits_are_refs(void **state)
+TEST(cast_bits_are_refs)
 {
     enum { N = 512 };
     static const enum hth_dtype types[] = {HTH_BF16, HTH_F16};
@@ -179,7 +178,7 @@ static void cast_bits_are_refs(void **state)
 
 /* The bytes are the CPU's (the table of cases compares rows). This tests the numbers at the ends of
  * the format, and its refusals. */
-static void int8_bytes_are_the_cpus(void **state)
+TEST(int8_bytes_are_the_cpus)
 {
     static const uint32_t counts[] = {1, 63, 64, 65, 1000};
     (void)state;
@@ -220,7 +219,7 @@ static void int8_bytes_are_the_cpus(void **state)
 
 /* -- faults -------------------------------------------------------------------------------- */
 
-static void bad_index_is_reported_at_the_sync(void **state)
+TEST(bad_index_is_reported_at_the_sync)
 {
     const int32_t bad[] = {0, 2, 7}, good[] = {0, 2, 1}, labels[] = {1, -1, 4};
     float table[9] = {1, 2, 3, 4, 5, 6, 7, 8, 9}, got[9];
@@ -249,7 +248,7 @@ static void bad_index_is_reported_at_the_sync(void **state)
 }
 
 /* More results than a stream holds, and copies larger than its ring. */
-static void many_results_and_large_copies_arrive(void **state)
+TEST(many_results_and_large_copies_arrive)
 {
     enum { SUMS = 3 * HTH_CU_RESULTS + 1, LARGE = 3 * (1 << 20) / 2 + 5 };
     static struct hth_sumsq_result sums[SUMS];
@@ -317,7 +316,7 @@ static float *stepped(const struct hth_backend *be, enum hth_optim_kind kind, si
     return out;
 }
 
-static void steps_over_many_tensors_match_ref(void **state)
+TEST(steps_over_many_tensors_match_ref)
 {
     static const enum hth_optim_kind kinds[] = {HTH_OPTIM_SGD, HTH_OPTIM_ADAM, HTH_OPTIM_ADAMW,
                                                 HTH_OPTIM_LAMB};
@@ -372,7 +371,7 @@ static float *block_pass(uint64_t order, size_t *len)
     return all;
 }
 
-static void warp_order_changes_no_bit(void **state)
+TEST(warp_order_changes_no_bit)
 {
     size_t len, again_len;
     (void)state;
@@ -384,7 +383,7 @@ static void warp_order_changes_no_bit(void **state)
 }
 
 /* Every benchmark case that a card supports, against the CPU. */
-static void bench_cases_match_the_cpu(void **state)
+TEST(bench_cases_match_the_cpu)
 {
     (void)state;
     for (int kind = 0; kind < HTH_BENCH_KINDS; kind++) {
@@ -406,7 +405,7 @@ static void bench_cases_match_the_cpu(void **state)
 }
 
 /* The library's bare product and the driver's bare copy: the operands' bits go in unchanged. */
-static void bare_product_and_copy_are_plain(void **state)
+TEST(bare_product_and_copy_are_plain)
 {
     enum { M = 5, K = 9, N = 7, LD = 16 };
     float a[M * LD], b[K * LD], got[M * LD], bits[M * LD];
@@ -450,7 +449,7 @@ static void bare_product_and_copy_are_plain(void **state)
 }
 
 /* As many experts as the formula gives fit together; one more evicts one. */
-static void formula_gives_the_experts_that_fit(void **state)
+TEST(formula_gives_the_experts_that_fit)
 {
     enum { FIT = 3, DIM2 = 300 };
     struct hth_params *p[FIT + 1];
@@ -478,7 +477,7 @@ static void formula_gives_the_experts_that_fit(void **state)
     hth_shim_guard(true);
 }
 
-static void too_wide_head_is_refused(void **state)
+TEST(too_wide_head_is_refused)
 {
     struct hth_attention att = {.seq = 1, .heads = 1};
     float *d = on_device(NULL, 3 * 600);
@@ -489,22 +488,4 @@ static void too_wide_head_is_refused(void **state)
     hth_backend_free(cuda, d);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(closed_memory_ends_an_access),
-        cmocka_unit_test(initial_values_are_refs),
-        cmocka_unit_test(dropout_bits_are_refs),
-        cmocka_unit_test(cast_bits_are_refs),
-        cmocka_unit_test(int8_bytes_are_the_cpus),
-        cmocka_unit_test(bad_index_is_reported_at_the_sync),
-        cmocka_unit_test(many_results_and_large_copies_arrive),
-        cmocka_unit_test(steps_over_many_tensors_match_ref),
-        cmocka_unit_test(warp_order_changes_no_bit),
-        cmocka_unit_test(bench_cases_match_the_cpu),
-        cmocka_unit_test(bare_product_and_copy_are_plain),
-        cmocka_unit_test(formula_gives_the_experts_that_fit),
-        cmocka_unit_test(too_wide_head_is_refused),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+SUITE_WITH(setup, teardown)

@@ -3,13 +3,12 @@
  * test_cuda_host.c: the host's side of the CUDA back end over a driver that counts and fails: the
  * pool, the plans of products, and contexts whose making fails.
  */
-#include "support/test.h"
-
 #include <stdlib.h>
 
 #include "kernels/cuda/device.h"
 #include "kernels/cuda/plan.h"
 #include "kernels/shim_control.h"
+#include "support/suite.h"
 
 #define KIB ((size_t)1 << 10)
 #define MIB ((size_t)1 << 20)
@@ -131,7 +130,7 @@ static struct hth_gpu driver(size_t card)
 
 /* -- the pool ------------------------------------------------------------------------------ */
 
-static void pool_rounds_by_an_eighth(void **state)
+TEST(pool_rounds_by_an_eighth)
 {
     (void)state;
     assert_int_equal(hth_pool_round(0), 512);
@@ -145,7 +144,7 @@ static void pool_rounds_by_an_eighth(void **state)
         assert_in_range(hth_pool_round(bytes), bytes, bytes + bytes / 7);
 }
 
-static void pool_reuses_blocks_of_a_size(void **state)
+TEST(pool_reuses_blocks_of_a_size)
 {
     struct hth_gpu gpu = driver(64 * MIB);
     struct hth_pool pool;
@@ -169,7 +168,7 @@ static void pool_reuses_blocks_of_a_size(void **state)
     assert_int_equal(fake.frees, 2);
 }
 
-static void pool_keeps_its_limit(void **state)
+TEST(pool_keeps_its_limit)
 {
     struct hth_gpu gpu = driver(64 * MIB);
     struct hth_pool pool;
@@ -190,7 +189,7 @@ static void pool_keeps_its_limit(void **state)
     hth_pool_clear(&pool);
 }
 
-static void full_card_returns_idle_blocks(void **state)
+TEST(full_card_returns_idle_blocks)
 {
     struct hth_gpu gpu = driver(8 * MIB);
     struct hth_pool pool;
@@ -213,7 +212,7 @@ static void full_card_returns_idle_blocks(void **state)
 
 /* Blocks of two sizes alternate, as values with and gradients without a bf16 copy: a request of one
  * size returns only as many blocks as it must. */
-static void pool_returns_as_few_blocks_as_needed(void **state)
+TEST(pool_returns_as_few_blocks_as_needed)
 {
     enum { N = 10 };
     struct hth_gpu gpu = driver(256 * MIB);
@@ -244,7 +243,7 @@ static void pool_returns_as_few_blocks_as_needed(void **state)
 }
 
 /* Thousands of takes and gives: no two blocks overlap, and counts agree. */
-static void pool_blocks_never_overlap(void **state)
+TEST(pool_blocks_never_overlap)
 {
     enum { SLOTS = 200 };
     struct hth_gpu gpu = driver(512 * MIB);
@@ -312,7 +311,7 @@ static bool same_key(const struct hth_gpu_matmul *a, const struct hth_gpu_matmul
     return memcmp(&x, &y, sizeof(x)) == 0;
 }
 
-static void plan_keys_ignore_addresses(void **state)
+TEST(plan_keys_ignore_addresses)
 {
     const struct hth_gpu_matmul base = product();
     struct hth_gpu_matmul other = base;
@@ -346,7 +345,7 @@ static void plan_keys_ignore_addresses(void **state)
     DIFFERS(accumulate, true);
 }
 
-static void full_plan_table_replaces_the_least_used(void **state)
+TEST(full_plan_table_replaces_the_least_used)
 {
     static struct hth_matmul_plans plans;
     struct hth_gpu_matmul m = product();
@@ -383,7 +382,7 @@ static void full_plan_table_replaces_the_least_used(void **state)
 
 /* -- devices and contexts ------------------------------------------------------------------ */
 
-static void every_failed_call_is_cleaned_up(void **state)
+TEST(every_failed_call_is_cleaned_up)
 {
     uint32_t failures = 0;
     (void)state;
@@ -418,7 +417,7 @@ static void every_failed_call_is_cleaned_up(void **state)
     assert_true(failures >= 10);
 }
 
-static void errors_come_at_the_sync(void **state)
+TEST(errors_come_at_the_sync)
 {
     struct hth_gpu gpu = driver(64 * MIB);
     struct hth_cu_device device;
@@ -440,7 +439,7 @@ static void errors_come_at_the_sync(void **state)
     hth_cu_device_close(&device);
 }
 
-static void scratch_beyond_the_card_is_refused(void **state)
+TEST(scratch_beyond_the_card_is_refused)
 {
     struct hth_gpu gpu = driver(16 * MIB);
     struct hth_cu_device device;
@@ -462,7 +461,7 @@ static void scratch_beyond_the_card_is_refused(void **state)
 }
 
 /* The room's memory is reused only after a wait for its work. */
-static void room_is_freed_after_a_wait(void **state)
+TEST(room_is_freed_after_a_wait)
 {
     struct hth_gpu gpu = driver(64 * MIB);
     struct hth_cu_device device;
@@ -489,23 +488,4 @@ static void room_is_freed_after_a_wait(void **state)
     hth_exec_free(ex);
     assert_int_equal(device.pool.used, 0);
     hth_cu_device_close(&device);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(pool_rounds_by_an_eighth),
-        cmocka_unit_test(pool_reuses_blocks_of_a_size),
-        cmocka_unit_test(pool_keeps_its_limit),
-        cmocka_unit_test(full_card_returns_idle_blocks),
-        cmocka_unit_test(pool_returns_as_few_blocks_as_needed),
-        cmocka_unit_test(pool_blocks_never_overlap),
-        cmocka_unit_test(plan_keys_ignore_addresses),
-        cmocka_unit_test(full_plan_table_replaces_the_least_used),
-        cmocka_unit_test(every_failed_call_is_cleaned_up),
-        cmocka_unit_test(errors_come_at_the_sync),
-        cmocka_unit_test(scratch_beyond_the_card_is_refused),
-        cmocka_unit_test(room_is_freed_after_a_wait),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

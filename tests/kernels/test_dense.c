@@ -3,12 +3,11 @@
  * test_dense.c: bits of GEGLU, layer scale and tied outputs: the same with helpers, and of a row in
  * any batch. The table of cases has their numbers.
  */
-#include "support/test.h"
-
 #include "core/mem.h"
 #include "core/rng.h"
 #include "kernels/blas.h"
 #include "kernels/ops.h"
+#include "support/suite.h"
 #include "support/team.h"
 
 enum { ROWS = 301, D = 262, CLASSES = 517 };
@@ -97,7 +96,7 @@ static int setup(void **state)
     return hth_test_blas(&backends[backend_count++]) == HTH_OK ? 0 : -1;
 }
 
-static void threads_change_no_bit(void **state)
+TEST(threads_change_no_bit)
 {
     (void)state;
     for (size_t k = 0; k < backend_count; k++) {
@@ -109,7 +108,7 @@ static void threads_change_no_bit(void **state)
     }
 }
 
-static void row_bits_do_not_depend_on_the_batch(void **state)
+TEST(row_bits_do_not_depend_on_the_batch)
 {
     static const uint32_t batches[][2] = {{0, 1}, {7, 5}, {100, 64}, {150, 151}};
     (void)state;
@@ -130,11 +129,4 @@ static void row_bits_do_not_depend_on_the_batch(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(threads_change_no_bit),
-        cmocka_unit_test(row_bits_do_not_depend_on_the_batch),
-    };
-    return cmocka_run_group_tests(tests, setup, NULL);
-}
+SUITE_WITH(setup, NULL)

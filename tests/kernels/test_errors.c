@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_errors.c: wrong shapes, types, indices and settings: a named error from every operation. */
-#include "support/test.h"
-
 #include "core/limits.h"
 #include "kernels/blas.h"
 #include "kernels/blocks.h"
 #include "kernels/optim.h"
+#include "support/suite.h"
 
 static const struct hth_backend *backends[2];
 static struct hth_exec *execs[2];
@@ -53,7 +52,7 @@ static void rig_init(struct rig *r)
     assert_ok(hth_params_add(r->unsealed, &w, &r->raw));
 }
 
-static void linear_refuses_bad_shapes(void **state)
+TEST(linear_refuses_bad_shapes)
 {
     (void)state;
     struct rig r;
@@ -100,7 +99,7 @@ static void linear_refuses_bad_shapes(void **state)
     hth_params_free(r.unsealed);
 }
 
-static void other_operations_refuse_bad_shapes(void **state)
+TEST(other_operations_refuse_bad_shapes)
 {
     (void)state;
     struct rig r;
@@ -170,7 +169,7 @@ static void other_operations_refuse_bad_shapes(void **state)
     hth_params_free(r.unsealed);
 }
 
-static void bad_indices_are_refused(void **state)
+TEST(bad_indices_are_refused)
 {
     (void)state;
     struct rig r;
@@ -198,7 +197,7 @@ static void bad_indices_are_refused(void **state)
     hth_params_free(r.unsealed);
 }
 
-static void bad_settings_are_refused(void **state)
+TEST(bad_settings_are_refused)
 {
     (void)state;
     struct hth_rope *rope;
@@ -233,13 +232,4 @@ static void bad_settings_are_refused(void **state)
     assert_err(HTH_E_CONFIG, hth_optim_check(&o));
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(linear_refuses_bad_shapes),
-        cmocka_unit_test(other_operations_refuse_bad_shapes),
-        cmocka_unit_test(bad_indices_are_refused),
-        cmocka_unit_test(bad_settings_are_refused),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+SUITE_WITH(setup, teardown)

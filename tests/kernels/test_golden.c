@@ -2,14 +2,13 @@
 /*
  * test_golden.c: every back end of this machine against PyTorch's results (golden/make_golden.py).
  */
-#include "support/test.h"
-
 #include "core/mem.h"
 #include "kernels/blas.h"
 #include "kernels/blocks.h"
 #include "kernels/golden/golden_block.h"
 #include "kernels/golden/golden.h"
 #include "kernels/optim.h"
+#include "support/suite.h"
 
 #define TOLERANCE 3e-6
 
@@ -242,25 +241,16 @@ static void check_all(const struct hth_backend *backend)
     hth_exec_free(ex);
 }
 
-static void ref_matches_pytorch(void **state)
+TEST(ref_matches_pytorch)
 {
     (void)state;
     check_all(hth_backend_ref());
 }
 
-static void blas_matches_pytorch(void **state)
+TEST(blas_matches_pytorch)
 {
     const struct hth_backend *backend = NULL;
     (void)state;
     assert_ok(hth_test_blas(&backend));
     check_all(backend);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ref_matches_pytorch),
-        cmocka_unit_test(blas_matches_pytorch),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

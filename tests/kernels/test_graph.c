@@ -3,8 +3,6 @@
  * test_graph.c: recorded calls (kernels/cuda/graph.h): the table and its keys, and blocks on the
  * shim, whose recordings keep the arguments of their time.
  */
-#include "support/test.h"
-
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -13,6 +11,7 @@
 #include "kernels/cuda/device.h"
 #include "kernels/optim.h"
 #include "kernels/shim_control.h"
+#include "support/suite.h"
 
 #define DIM    16
 #define ROWS   8
@@ -29,7 +28,7 @@ static void count_drop(void *arg, void *graph)
     dropped++;
 }
 
-static void table_replaces_the_least_recently_used(void **state)
+TEST(table_replaces_the_least_recently_used)
 {
     static struct hth_graphs graphs;
     struct hth_call_key key;
@@ -67,7 +66,7 @@ static void table_replaces_the_least_recently_used(void **state)
     assert_int_equal(dropped, HTH_GRAPHS_MAX / 2);
 }
 
-static void every_part_of_the_key_counts(void **state)
+TEST(every_part_of_the_key_counts)
 {
     static struct hth_graphs graphs;
     struct hth_call_key key;
@@ -248,21 +247,21 @@ static void same_as_usual(enum hth_gpu_type type, bool transformer, bool moves)
     free(want);
 }
 
-static void ffn_graphs_give_the_same_bits(void **state)
+TEST(ffn_graphs_give_the_same_bits)
 {
     (void)state;
     same_as_usual(HTH_GPU_F32, false, false);
     same_as_usual(HTH_GPU_F32, false, true);
 }
 
-static void transformer_graphs_give_the_same_bits(void **state)
+TEST(transformer_graphs_give_the_same_bits)
 {
     (void)state;
     same_as_usual(HTH_GPU_F32, true, false);
 }
 
 /* Images are rebuilt outside of recordings, and steps update them. */
-static void bf16(void **state)
+TEST(bf16)
 {
     size_t count, again;
     (void)state;
@@ -287,7 +286,7 @@ static int failing_launch(void *graph, void *stream)
 }
 
 /* A graph that doesn't start is dropped for good, and its calls run as usual. */
-static void failed_start_runs_the_call_as_usual(void **state)
+TEST(failed_start_runs_the_call_as_usual)
 {
     struct hth_gpu gpu = hth_gpu_shim;
     size_t count, again;
@@ -384,7 +383,7 @@ static int watched_matmul(void *blas, void *stream, const struct hth_gpu_matmul 
 
 /* The driver refuses a wait for the whole card while a stream records: the freed block could then
  * be reused while kernels still use it. */
-static void recording_and_waiting_exclude_each_other(void **state)
+TEST(recording_and_waiting_exclude_each_other)
 {
     struct hth_gpu gpu = hth_gpu_shim;
     struct model m;
@@ -409,16 +408,4 @@ static void recording_and_waiting_exclude_each_other(void **state)
     assert_int_equal(atomic_load(&unguarded), 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(table_replaces_the_least_recently_used),
-        cmocka_unit_test(every_part_of_the_key_counts),
-        cmocka_unit_test(ffn_graphs_give_the_same_bits),
-        cmocka_unit_test(transformer_graphs_give_the_same_bits),
-        cmocka_unit_test(bf16),
-        cmocka_unit_test(recording_and_waiting_exclude_each_other),
-        cmocka_unit_test(failed_start_runs_the_call_as_usual),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+SUITE_WITH(setup, teardown)

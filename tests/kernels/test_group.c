@@ -3,14 +3,13 @@
  * test_group.c: many FFN blocks at once on the CUDA back end (kernels/cuda/group.c), its kernels
  * run by the shim: each block's results are those of a single call, for any numbers of rows.
  */
-#include "support/test.h"
-
 #include <stdlib.h>
 
 #include "core/mem.h"
 #include "kernels/blocks.h"
 #include "kernels/cuda/device.h"
 #include "kernels/shim_control.h"
+#include "support/suite.h"
 
 #define DIM    22
 #define HIDDEN 37
@@ -203,21 +202,21 @@ static void together_as_alone(enum hth_gpu_type type, double tolerance)
     hth_shim_batch(false);
 }
 
-static void fp32_group_equals_single_calls(void **state)
+TEST(fp32_group_equals_single_calls)
 {
     (void)state;
     together_as_alone(HTH_GPU_F32, 2e-6);
 }
 
 /* Both round at the same places, so they are nearer to each other than bf16 to fp32. */
-static void bf16_group_equals_single_calls(void **state)
+TEST(bf16_group_equals_single_calls)
 {
     (void)state;
     together_as_alone(HTH_GPU_BF16, 1e-4);
 }
 
 /* On a card for two blocks the others are computed as there is room. */
-static void small_card_computes_blocks_in_runs(void **state)
+TEST(small_card_computes_blocks_in_runs)
 {
     struct result roomy[BLOCKS], tight[BLOCKS];
     size_t usual = device.resident.budget;
@@ -240,7 +239,7 @@ static void small_card_computes_blocks_in_runs(void **state)
 }
 
 /* A bad entry fails alone; the call returns the first one's error. */
-static void bad_entries_fail_alone(void **state)
+TEST(bad_entries_fail_alone)
 {
     static struct block b[BLOCKS];
     struct hth_ffn_entry e[BLOCKS];
@@ -276,13 +275,4 @@ static void bad_entries_fail_alone(void **state)
     hth_shim_guard(false);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fp32_group_equals_single_calls),
-        cmocka_unit_test(bf16_group_equals_single_calls),
-        cmocka_unit_test(small_card_computes_blocks_in_runs),
-        cmocka_unit_test(bad_entries_fail_alone),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+SUITE_WITH(setup, teardown)

@@ -4,11 +4,11 @@
  * bits are those of a single thread.
  */
 #include "support/team.h"
-#include "support/test.h"
 
 #include "core/mem.h"
 #include "core/rng.h"
 #include "kernels/blocks.h"
+#include "support/suite.h"
 
 #define DIM     24
 #define HIDDEN  40
@@ -120,7 +120,7 @@ static void many_on(const struct hth_backend *be)
         box_close(&box[i], be);
 }
 
-static void many_gives_the_bits_of_single_calls(void **state)
+TEST(many_gives_the_bits_of_single_calls)
 {
     const struct hth_backend *be;
     (void)state;
@@ -130,7 +130,7 @@ static void many_gives_the_bits_of_single_calls(void **state)
 }
 
 /* A bad entry fails alone; the call returns the first one's error. */
-static void bad_entries_fail_alone(void **state)
+TEST(bad_entries_fail_alone)
 {
     static struct entry_box box[ENTRIES];
     struct hth_ffn_entry entries[ENTRIES];
@@ -222,7 +222,7 @@ static uint64_t rows_hash(const struct hth_backend *be, struct hth_team *team, c
     return hash;
 }
 
-static void team_changes_no_bit_of_rows_and_images(void **state)
+TEST(team_changes_no_bit_of_rows_and_images)
 {
     (void)state;
     const struct hth_backend *backends[] = {hth_backend_ref(), NULL};
@@ -239,14 +239,4 @@ static void team_changes_no_bit_of_rows_and_images(void **state)
         }
     }
     hth_free(in);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(team_changes_no_bit_of_rows_and_images),
-        cmocka_unit_test(many_gives_the_bits_of_single_calls),
-        cmocka_unit_test(bad_entries_fail_alone),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,14 +3,13 @@
  * test_mask.c: the pairs of a mask, counted in its bands, against the rule and against a published
  * table; and the bits of masked attention. The table of cases has its numbers.
  */
-#include "support/test.h"
-
 #include "core/limits.h"
 #include "core/mem.h"
 #include "core/rng.h"
 #include "kernels/backend_int.h"
 #include "kernels/blas.h"
 #include "kernels/ops.h"
+#include "support/suite.h"
 #include "support/team.h"
 
 /* -- pairs --------------------------------------------------------------------------------- */
@@ -81,7 +80,7 @@ static void bands_hold_the_rule_s_pairs(const struct hth_mask *m, uint32_t seq, 
     hth_free(pair);
 }
 
-static void bands_have_the_pairs_of_the_rule(void **state)
+TEST(bands_have_the_pairs_of_the_rule)
 {
     static const uint32_t sizes[][4] = {
         {1, 4, 4, 5}, {3, 6, 10, 3}, {2, 3, 2, 1}, {5, 1, 9, 7}, {4, 9, 1, 7}, {7, 0, 0, 1},
@@ -99,7 +98,7 @@ static void bands_have_the_pairs_of_the_rule(void **state)
     }
 }
 
-static void pairs_are_those_of_the_published_table(void **state)
+TEST(pairs_are_those_of_the_published_table)
 {
     /* T, H, W, w; pairs of text queries, of ROW, COLUMN, CONV, its local ones, FULL in all. */
     static const uint32_t rows[][10] = {
@@ -131,7 +130,7 @@ static void pairs_are_those_of_the_published_table(void **state)
     }
 }
 
-static void contradictory_masks_are_refused(void **state)
+TEST(contradictory_masks_are_refused)
 {
     static const struct {
         struct hth_mask mask;
@@ -219,7 +218,7 @@ static const struct hth_mask kinds[] = {
     {HTH_MASK_CONV, 9, 12, 11, 5}, {HTH_MASK_NONE, 9, 12, 11, 0},
 };
 
-static void threads_and_neighbours_change_no_bit(void **state)
+TEST(threads_and_neighbours_change_no_bit)
 {
     const struct hth_backend *be[HTH_PACKED_MAX + 2];
     size_t count = backends_of(be);
@@ -251,7 +250,7 @@ static void threads_and_neighbours_change_no_bit(void **state)
 }
 
 /* Drawing relies on it: a beginning does not depend on what follows. */
-static void a_prefix_has_the_bits_of_the_whole_sequence(void **state)
+TEST(a_prefix_has_the_bits_of_the_whole_sequence)
 {
     (void)state;
     for (size_t k = 0; k < HTH_ARRAY_LEN(kinds) - 1; k++) { /* NONE sees what follows */
@@ -270,7 +269,7 @@ static void a_prefix_has_the_bits_of_the_whole_sequence(void **state)
 }
 
 /* Padding is a key for nobody: no number of it reaches another row. */
-static void padding_reaches_no_other_row(void **state)
+TEST(padding_reaches_no_other_row)
 {
     (void)state;
     for (size_t k = 0; k < HTH_ARRAY_LEN(kinds); k++) {
@@ -327,7 +326,7 @@ static void grow(const struct hth_backend *be, struct attended *a, uint32_t prom
     hth_free(rows);
 }
 
-static void a_sequence_that_grows_is_the_whole_one(void **state)
+TEST(a_sequence_that_grows_is_the_whole_one)
 {
     const struct hth_backend *be[HTH_PACKED_MAX + 2];
     size_t count = backends_of(be);
@@ -363,7 +362,7 @@ static void a_sequence_that_grows_is_the_whole_one(void **state)
     }
 }
 
-static void growth_beyond_its_places_is_refused(void **state)
+TEST(growth_beyond_its_places_is_refused)
 {
     struct hth_mask m = {HTH_MASK_ROW, 4, 2, 3, 0}, none = {HTH_MASK_NONE, 10, 0, 0, 0};
     float rows[2 * 3 * D] = {0}, kept[2 * 10 * 2 * D] = {0}, out[2 * D];
@@ -401,7 +400,7 @@ static void growth_beyond_its_places_is_refused(void **state)
 /* -- rotary positions of a picture --------------------------------------------------------- */
 
 /* Angles to 6 digits; 0 for pairs that do not turn. */
-static void picture_s_angles_are_the_golden_ones(void **state)
+TEST(picture_s_angles_are_the_golden_ones)
 {
     static const struct {
         uint32_t position;
@@ -429,7 +428,7 @@ static void picture_s_angles_are_the_golden_ones(void **state)
     hth_rope_free(rope);
 }
 
-static void pictures_without_axes_are_refused(void **state)
+TEST(pictures_without_axes_are_refused)
 {
     static const struct {
         struct hth_rope_picture size;
@@ -447,21 +446,4 @@ static void pictures_without_axes_are_refused(void **state)
     (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++)
         assert_err(cases[i].err, hth_rope_new_picture(hth_backend_ref(), &cases[i].size, &rope));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bands_have_the_pairs_of_the_rule),
-        cmocka_unit_test(pairs_are_those_of_the_published_table),
-        cmocka_unit_test(contradictory_masks_are_refused),
-        cmocka_unit_test(threads_and_neighbours_change_no_bit),
-        cmocka_unit_test(a_prefix_has_the_bits_of_the_whole_sequence),
-        cmocka_unit_test(padding_reaches_no_other_row),
-        cmocka_unit_test(a_sequence_that_grows_is_the_whole_one),
-        cmocka_unit_test(growth_beyond_its_places_is_refused),
-        cmocka_unit_test(picture_s_angles_are_the_golden_ones),
-        cmocka_unit_test(pictures_without_axes_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

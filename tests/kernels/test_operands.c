@@ -6,8 +6,6 @@
  * Every matrix ends where its memory ends, with an unreadable page behind it.
  */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
-#include "support/test.h"
-
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -15,6 +13,7 @@
 #include "core/rng.h"
 #include "kernels/ops.h"
 #include "kernels/tables.h"
+#include "support/suite.h"
 
 static const struct hth_backend *backends[1 + HTH_PACKED_MAX];
 static size_t backend_count;
@@ -171,7 +170,7 @@ static void check_backward(struct layer *l, enum hth_act act, const struct mat *
 static const uint32_t shapes[][3] = {{1, 1, 1},     {3, 5, 33},    {7, 64, 31},
                                      {12, 131, 64}, {50, 96, 128}, {101, 1030, 70}};
 
-static void operands_rounded_once_give_the_same_bits(void **state)
+TEST(operands_rounded_once_give_the_same_bits)
 {
     (void)state;
     for (size_t k = 0; k < backend_count; k++) {
@@ -194,7 +193,7 @@ static void operands_rounded_once_give_the_same_bits(void **state)
 
 /* The gradient of a bias summed at the end of tiles is the sum row by row, for any division of the
  * batch. */
-static void bias_sums_are_in_row_order(void **state)
+TEST(bias_sums_are_in_row_order)
 {
     (void)state;
     for (size_t k = 0; k < backend_count; k++) {
@@ -232,7 +231,7 @@ static void bias_sums_are_in_row_order(void **state)
 }
 
 /* A back end that does not round operands to bf16 refuses them, and none sums a bias from them. */
-static void other_types_are_refused(void **state)
+TEST(other_types_are_refused)
 {
     (void)state;
     for (size_t k = 0; k < backend_count; k++) {
@@ -262,12 +261,4 @@ static void other_types_are_refused(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(operands_rounded_once_give_the_same_bits),
-        cmocka_unit_test(bias_sums_are_in_row_order),
-        cmocka_unit_test(other_types_are_refused),
-    };
-    return cmocka_run_group_tests(tests, setup, NULL);
-}
+SUITE_WITH(setup, NULL)

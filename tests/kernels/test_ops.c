@@ -3,8 +3,6 @@
  * test_ops.c: tests beside the table of cases: formats, dropout, clipping, schedules, scratch, back
  * ends by name, the benchmark functions.
  */
-#include "support/test.h"
-
 #include "core/limits.h"
 #include "core/mem.h"
 #include "core/rng.h"
@@ -13,6 +11,7 @@
 #include "kernels/blocks.h"
 #include "kernels/math64.h"
 #include "kernels/optim.h"
+#include "support/suite.h"
 
 static const struct hth_backend *backends[2];
 static struct hth_exec *execs[2];
@@ -103,7 +102,7 @@ static void check_format(struct hth_exec *ex, enum hth_dtype dtype, double (*val
     hth_free(wide);
 }
 
-static void formats_round_to_nearest_even(void **state)
+TEST(formats_round_to_nearest_even)
 {
     (void)state;
     for (size_t k = 0; k < 2; k++) {
@@ -126,7 +125,7 @@ static void formats_round_to_nearest_even(void **state)
     }
 }
 
-static void dropout_is_a_function_of_its_seed(void **state)
+TEST(dropout_is_a_function_of_its_seed)
 {
     (void)state;
     enum { M = 37, N = 2051 };
@@ -164,7 +163,7 @@ static void dropout_is_a_function_of_its_seed(void **state)
     hth_free(x);
 }
 
-static void norm_and_clipping_are_right(void **state)
+TEST(norm_and_clipping_are_right)
 {
     (void)state;
     for (size_t k = 0; k < 2; k++) {
@@ -209,7 +208,7 @@ static void norm_and_clipping_are_right(void **state)
     assert_true(hth_clip_scale(0, 1) == 1);
 }
 
-static void schedules_follow_their_equations(void **state)
+TEST(schedules_follow_their_equations)
 {
     (void)state;
     struct hth_schedule s = {.lr = 0.1f, .lr_final = 0.01f, .warmup_steps = 10, .total_steps = 110};
@@ -233,7 +232,7 @@ static void schedules_follow_their_equations(void **state)
     assert_true(hth_schedule_lr(&s, 0) == 0.1f);
 }
 
-static void math64_matches_the_library(void **state)
+TEST(math64_matches_the_library)
 {
     (void)state;
     for (int i = -3000; i <= 3000; i++) {
@@ -251,7 +250,7 @@ static void math64_matches_the_library(void **state)
     assert_close(hth_log64(0x1p-1070), log(0x1p-1070), 1e-15, 0);
 }
 
-static void scratch_is_a_bounded_stack(void **state)
+TEST(scratch_is_a_bounded_stack)
 {
     (void)state;
     for (size_t k = 0; k < 2; k++) {
@@ -281,7 +280,7 @@ static void scratch_is_a_bounded_stack(void **state)
     }
 }
 
-static void backends_are_found_by_name(void **state)
+TEST(backends_are_found_by_name)
 {
     (void)state;
     const struct hth_backend *be;
@@ -316,7 +315,7 @@ static int64_t fake_clock(void *arg)
     return *now += 1000;
 }
 
-static void bench_checks_its_results(void **state)
+TEST(bench_checks_its_results)
 {
     (void)state;
     int64_t now = 0;
@@ -350,17 +349,4 @@ static void bench_checks_its_results(void **state)
     }
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(formats_round_to_nearest_even),
-        cmocka_unit_test(dropout_is_a_function_of_its_seed),
-        cmocka_unit_test(norm_and_clipping_are_right),
-        cmocka_unit_test(schedules_follow_their_equations),
-        cmocka_unit_test(math64_matches_the_library),
-        cmocka_unit_test(scratch_is_a_bounded_stack),
-        cmocka_unit_test(backends_are_found_by_name),
-        cmocka_unit_test(bench_checks_its_results),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+SUITE_WITH(setup, teardown)

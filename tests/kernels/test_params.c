@@ -2,13 +2,12 @@
 /*
  * test_params.c: parameter sets: layout, initial values, import and export, limits, failing memory.
  */
-#include "support/test.h"
-
 #include "core/limits.h"
 #include "core/mem.h"
 #include "core/rng.h"
 #include "kernels/blocks.h"
 #include "kernels/optim.h"
+#include "support/suite.h"
 
 static struct hth_params *make(const struct hth_param_spec *specs, size_t count,
                                struct hth_weight **w, uint64_t seed, uint32_t stream)
@@ -22,7 +21,7 @@ static struct hth_params *make(const struct hth_param_spec *specs, size_t count,
     return p;
 }
 
-static void tensors_are_aligned_and_padded(void **state)
+TEST(tensors_are_aligned_and_padded)
 {
     (void)state;
     struct hth_param_spec specs[] = {
@@ -52,7 +51,7 @@ static void tensors_are_aligned_and_padded(void **state)
     hth_params_free(p);
 }
 
-static void invalid_tensors_are_refused(void **state)
+TEST(invalid_tensors_are_refused)
 {
     (void)state;
     struct hth_params *p;
@@ -91,7 +90,7 @@ static void invalid_tensors_are_refused(void **state)
     hth_params_free(p);
 }
 
-static void tensor_count_limit_holds(void **state)
+TEST(tensor_count_limit_holds)
 {
     (void)state;
     struct hth_params *p;
@@ -121,7 +120,7 @@ static void moments(const float *x, size_t n, double *mean, double *deviation, d
     *deviation = sqrt(square / (double)n - *mean * *mean);
 }
 
-static void initial_values_have_their_distribution(void **state)
+TEST(initial_values_have_their_distribution)
 {
     (void)state;
     struct hth_param_spec specs[] = {
@@ -159,7 +158,7 @@ static void initial_values_have_their_distribution(void **state)
 }
 
 /* Uniform values are the Philox words of rng.h, wherever the vector loops divide them. */
-static void initial_values_are_philox_words(void **state)
+TEST(initial_values_are_philox_words)
 {
     (void)state;
     struct hth_param_spec specs[] = {
@@ -185,7 +184,7 @@ static void initial_values_are_philox_words(void **state)
     hth_params_free(p);
 }
 
-static void import_and_export_are_exact(void **state)
+TEST(import_and_export_are_exact)
 {
     (void)state;
     struct hth_param_spec specs[] = {
@@ -218,7 +217,7 @@ static void import_and_export_are_exact(void **state)
 }
 
 /* Operations use values written through the flat buffer. */
-static void operations_use_flat_writes(void **state)
+TEST(operations_use_flat_writes)
 {
     (void)state;
     const struct hth_backend *all[2] = {hth_backend_ref(), NULL};
@@ -247,7 +246,7 @@ static void operations_use_flat_writes(void **state)
     }
 }
 
-static void forward_only_sets_have_no_gradients(void **state)
+TEST(forward_only_sets_have_no_gradients)
 {
     (void)state;
     struct hth_params *p;
@@ -277,7 +276,7 @@ static void forward_only_sets_have_no_gradients(void **state)
 }
 
 /* Each allocation fails once: no leak (the sanitizer checks) and the right error. */
-static void every_failed_allocation_is_clean(void **state)
+TEST(every_failed_allocation_is_clean)
 {
     (void)state;
     for (long n = 1; n < 20; n++) {
@@ -303,20 +302,4 @@ static void every_failed_allocation_is_clean(void **state)
         hth_exec_free(ex);
         hth_params_free(p);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(tensors_are_aligned_and_padded),
-        cmocka_unit_test(invalid_tensors_are_refused),
-        cmocka_unit_test(tensor_count_limit_holds),
-        cmocka_unit_test(initial_values_have_their_distribution),
-        cmocka_unit_test(initial_values_are_philox_words),
-        cmocka_unit_test(import_and_export_are_exact),
-        cmocka_unit_test(operations_use_flat_writes),
-        cmocka_unit_test(forward_only_sets_have_no_gradients),
-        cmocka_unit_test(every_failed_allocation_is_clean),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,7 +3,7 @@
  * test_plugin.c: a plug-in that is found, is missing, or belongs to another build. A process
  * searches once, so each test runs in a child.
  */
-#include "support/test.h"
+#include "support/suite.h"
 
 #include <stdlib.h>
 #include <sys/wait.h>
@@ -136,7 +136,7 @@ static void child_damaged(void)
 }
 
 #define IN_CHILD(name)                                                                             \
-    static void test_##name(void **state)                                                          \
+    TEST(test_##name)                                                                              \
     {                                                                                              \
         (void)state;                                                                               \
         in_child(child_##name);                                                                    \
@@ -149,14 +149,3 @@ IN_CHILD(names)
 IN_CHILD(abi)
 IN_CHILD(size)
 IN_CHILD(damaged)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_none),    cmocka_unit_test(test_missing),
-        cmocka_unit_test(test_good),    cmocka_unit_test(test_names),
-        cmocka_unit_test(test_abi),     cmocka_unit_test(test_size),
-        cmocka_unit_test(test_damaged), cmocka_unit_test(test_libraries),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}

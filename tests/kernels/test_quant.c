@@ -4,8 +4,6 @@
  * double twin of each format, the same bytes from every table, hostile bytes, guard pages.
  */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
-#include "support/test.h"
-
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -15,6 +13,7 @@
 #include "core/rng.h"
 #include "kernels/isa.h"
 #include "kernels/quant_int.h"
+#include "support/suite.h"
 #include "support/team.h"
 
 static const struct hth_quantops *tables[8];
@@ -66,7 +65,7 @@ static void decode(const struct hth_quantops *q, enum hth_quant_format f, const 
 
 /* -- sizes, names, books ------------------------------------------------------------------- */
 
-static void sizes_match_the_documentation(void **state)
+TEST(sizes_match_the_documentation)
 {
     static const struct {
         enum hth_quant_format format;
@@ -108,7 +107,7 @@ static void sizes_match_the_documentation(void **state)
 }
 
 /* The figures of the published code. */
-static void books_match_the_published_code(void **state)
+TEST(books_match_the_published_code)
 {
     (void)state;
     const float *s = hth_quant_dynamic_book(false), *u = hth_quant_dynamic_book(true);
@@ -251,7 +250,7 @@ static void awkward(float *x, size_t n, uint64_t seed)
 static const size_t lengths[] = {1,  2,  3,   7,   8,   9,   15,  16,   17,   31,   33,   63,
                                  64, 65, 127, 128, 129, 200, 255, 1000, 4095, 4096, 4097, 9001};
 
-static void formats_match_their_twins(void **state)
+TEST(formats_match_their_twins)
 {
     (void)state;
     for (size_t t = 0; t < table_count; t++) {
@@ -278,7 +277,7 @@ static void formats_match_their_twins(void **state)
 }
 
 /* Around every step of the books, where a code changes, and between them. */
-static void dynamic_codes_change_at_the_middles(void **state)
+TEST(dynamic_codes_change_at_the_middles)
 {
     enum { N = 4096 };
     static float x[N];
@@ -313,7 +312,7 @@ static void dynamic_codes_change_at_the_middles(void **state)
     }
 }
 
-static void uniform8_matches_its_twin(void **state)
+TEST(uniform8_matches_its_twin)
 {
     enum { N = 3001 };
     static float x[N], y[N];
@@ -352,7 +351,7 @@ static void uniform8_matches_its_twin(void **state)
 
 /* -- values, errors ------------------------------------------------------------------------ */
 
-static void known_bytes_decode_to_known_values(void **state)
+TEST(known_bytes_decode_to_known_values)
 {
     enum { N = 200 };
     static uint8_t bytes[N + 8];
@@ -386,7 +385,7 @@ static void known_bytes_decode_to_known_values(void **state)
     }
 }
 
-static void errors_on_normal_numbers_are_as_documented(void **state)
+TEST(errors_on_normal_numbers_are_as_documented)
 {
     static const struct {
         enum hth_quant_format format;
@@ -421,7 +420,7 @@ static void errors_on_normal_numbers_are_as_documented(void **state)
 }
 
 /* Every table writes the same bytes and reads the same floats. */
-static void tables_give_the_same_bytes(void **state)
+TEST(tables_give_the_same_bytes)
 {
     (void)state;
     for (size_t k = 0; k < HTH_ARRAY_LEN(lengths); k++) {
@@ -455,7 +454,7 @@ static void tables_give_the_same_bytes(void **state)
 }
 
 /* Peers of other versions read these bytes: they never change. */
-static void bytes_are_frozen(void **state)
+TEST(bytes_are_frozen)
 {
     enum { N = 9001 };
     static float x[N];
@@ -477,7 +476,7 @@ static void bytes_are_frozen(void **state)
 }
 
 /* Numbers too large for 16 bits are clamped; none becomes infinite. */
-static void too_large_numbers_are_clamped(void **state)
+TEST(too_large_numbers_are_clamped)
 {
     static const float x[] = {65504, 65519, 65520, 1e30f,    -1e30f,   0x1.fep127f, 0x1.fffffep127f,
                               1,     -2,    1e-7f, 0x1p-24f, 0x1p-25f, 0x1.8p-24f,  3.14159274f};
@@ -502,7 +501,7 @@ static void too_large_numbers_are_clamped(void **state)
 
 /* -- hostile input ------------------------------------------------------------------------- */
 
-static void not_finite_is_refused(void **state)
+TEST(not_finite_is_refused)
 {
     static const float bad[] = {NAN, -NAN, INFINITY, -INFINITY};
     static float x[9001];
@@ -531,7 +530,7 @@ static void not_finite_is_refused(void **state)
     }
 }
 
-static void wrong_lengths_are_refused(void **state)
+TEST(wrong_lengths_are_refused)
 {
     enum { N = 100 };
     uint8_t bytes[4 * N + 2048] = {0};
@@ -572,7 +571,7 @@ static void refused(enum hth_quant_format f, size_t at, uint32_t bad, size_t siz
     }
 }
 
-static void hostile_bytes_are_refused(void **state)
+TEST(hostile_bytes_are_refused)
 {
     enum { N = 4200 };
     (void)state;
@@ -616,7 +615,7 @@ static void guarded_free(struct guarded *g)
     munmap(g->map, g->size);
 }
 
-static void nothing_beyond_the_end_is_touched(void **state)
+TEST(nothing_beyond_the_end_is_touched)
 {
     (void)state;
     for (size_t n = 1; n < 300; n += n < 70 ? 1 : 37) {
@@ -649,7 +648,7 @@ static void nothing_beyond_the_end_is_touched(void **state)
 }
 
 /* Bytes may start anywhere. */
-static void any_alignment_works(void **state)
+TEST(any_alignment_works)
 {
     enum { N = 333 };
     static float x[N], y[N], z[N];
@@ -670,7 +669,7 @@ static void any_alignment_works(void **state)
     }
 }
 
-static void planes_survive_the_round_trip(void **state)
+TEST(planes_survive_the_round_trip)
 {
     static const uint8_t x[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
     static const uint8_t two[] = {1, 3, 5, 7, 9, 11, 2, 4, 6, 8, 10, 12};
@@ -689,7 +688,7 @@ static void planes_survive_the_round_trip(void **state)
 
 /* With a team, blocks and scales are where they are without it; bad bytes are refused at any place,
  * and then nothing was decoded. */
-static void team_changes_no_byte(void **state)
+TEST(team_changes_no_byte)
 {
     static const size_t counts[] = {0, 1, 65536, 131071, 131072, 300001};
     enum { MOST = 300001 };
@@ -738,7 +737,7 @@ static void team_changes_no_byte(void **state)
 
 /* hth_quant_hold selects one set's loops from then on; an unknown set leaves the choice
  * unchanged. */
-static void hold_selects_a_table(void **state)
+TEST(hold_selects_a_table)
 {
     const char *best = hth_quant_isa();
     float x[70];
@@ -758,27 +757,4 @@ static void hold_selects_a_table(void **state)
     assert_string_equal(hth_quant_isa(), best);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sizes_match_the_documentation),
-        cmocka_unit_test(books_match_the_published_code),
-        cmocka_unit_test(formats_match_their_twins),
-        cmocka_unit_test(dynamic_codes_change_at_the_middles),
-        cmocka_unit_test(uniform8_matches_its_twin),
-        cmocka_unit_test(known_bytes_decode_to_known_values),
-        cmocka_unit_test(errors_on_normal_numbers_are_as_documented),
-        cmocka_unit_test(tables_give_the_same_bytes),
-        cmocka_unit_test(bytes_are_frozen),
-        cmocka_unit_test(too_large_numbers_are_clamped),
-        cmocka_unit_test(not_finite_is_refused),
-        cmocka_unit_test(wrong_lengths_are_refused),
-        cmocka_unit_test(hostile_bytes_are_refused),
-        cmocka_unit_test(nothing_beyond_the_end_is_touched),
-        cmocka_unit_test(any_alignment_works),
-        cmocka_unit_test(planes_survive_the_round_trip),
-        cmocka_unit_test(hold_selects_a_table),
-        cmocka_unit_test(team_changes_no_byte),
-    };
-    return cmocka_run_group_tests(tests, setup, NULL);
-}
+SUITE_WITH(setup, NULL)

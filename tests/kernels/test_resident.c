@@ -4,13 +4,12 @@
  * as it may be: work given to a stream runs when a thread waits for it, or at random, so a copy or
  * a wait that is missing or in the wrong order shows in the bytes.
  */
-#include "support/test.h"
-
 #include <stdlib.h>
 
 #include "core/mem.h"
 #include "kernels/cuda/resident.h"
 #include "kernels/shim_control.h"
+#include "support/suite.h"
 
 #define PAGE ((size_t)2 << 20) /* the pool rounds larger sizes to it */
 #define SAID 64                /* bytes of an item that the tests compare */
@@ -430,7 +429,7 @@ static void traffic(uint64_t seed)
     close_card(ITEMS);
 }
 
-static void bytes_survive_eviction(void **state)
+TEST(bytes_survive_eviction)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 12; seed++)
@@ -439,7 +438,7 @@ static void bytes_survive_eviction(void **state)
 
 /* A round robin over one item more than fits keeps all but a few. "Least recently used" would move
  * each, always. */
-static void round_robin_does_not_thrash(void **state)
+TEST(round_robin_does_not_thrash)
 {
     enum { ITEMS = 11, ROUNDS = 40 };
     uint32_t hits = 0;
@@ -457,7 +456,7 @@ static void round_robin_does_not_thrash(void **state)
 
 /* Three of twenty items get most of the work and are never evicted; then three others, which
  * replace them. */
-static void most_used_items_stay(void **state)
+TEST(most_used_items_stay)
 {
     enum { ITEMS = 20, HOT = 3 };
     (void)state;
@@ -477,7 +476,7 @@ static void most_used_items_stay(void **state)
     close_card(ITEMS);
 }
 
-static void held_items_are_not_evicted(void **state)
+TEST(held_items_are_not_evicted)
 {
     struct hth_item *two[2], *third = &box[2].item, *fourth = &box[3].item;
     (void)state;
@@ -511,7 +510,7 @@ static void held_items_are_not_evicted(void **state)
 
 /* An item that was only read is evicted without a copy. A logically zero item is evicted first and
  * fetched, both without a copy. */
-static void clean_items_leave_without_a_copy(void **state)
+TEST(clean_items_leave_without_a_copy)
 {
     (void)state;
     open_card(2, 8);
@@ -540,7 +539,7 @@ static void clean_items_leave_without_a_copy(void **state)
     close_card(3);
 }
 
-static void prefetched_items_are_protected(void **state)
+TEST(prefetched_items_are_protected)
 {
     struct hth_item *next = &box[3].item;
     (void)state;
@@ -558,7 +557,7 @@ static void prefetched_items_are_protected(void **state)
 }
 
 /* A prefetched item that is not used soon loses its protection. */
-static void unused_prefetch_loses_protection(void **state)
+TEST(unused_prefetch_loses_protection)
 {
     struct hth_item *two[2] = {&box[3].item, &box[4].item};
     uint32_t hits = 0;
@@ -596,7 +595,7 @@ static void other_uses(void)
 /* Small and large items alternate on a card for three pages: each needs memory of another size, so
  * blocks return to the pool, and the thread that waits for that releases the lock. Meanwhile
  * another thread uses an item: another one, or the one being brought. */
-static void lock_is_free_during_waits(void **state)
+TEST(lock_is_free_during_waits)
 {
     uint32_t came = 0;
     (void)state;
@@ -625,7 +624,7 @@ static void lock_is_free_during_waits(void **state)
 }
 
 /* Without pinned memory, ordinary memory serves. */
-static void ordinary_memory_replaces_pinned(void **state)
+TEST(ordinary_memory_replaces_pinned)
 {
     (void)state;
     open_card(2, 10);
@@ -638,7 +637,7 @@ static void ordinary_memory_replaces_pinned(void **state)
 }
 
 /* Weights are evicted for other memory of the card, and fetched when there is room. */
-static void weights_make_room_for_other_memory(void **state)
+TEST(weights_make_room_for_other_memory)
 {
     (void)state;
     open_card(4, 11);
@@ -660,7 +659,7 @@ static void weights_make_room_for_other_memory(void **state)
 }
 
 /* Each call of the driver fails once: an error or none, never a wrong byte or a leak. */
-static void every_driver_failure_is_clean(void **state)
+TEST(every_driver_failure_is_clean)
 {
     uint32_t seen = 0;
     (void)state;
@@ -694,22 +693,4 @@ static void every_driver_failure_is_clean(void **state)
         assert_true(n < 199);
     }
     assert_true(seen > 5);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_survive_eviction),
-        cmocka_unit_test(round_robin_does_not_thrash),
-        cmocka_unit_test(most_used_items_stay),
-        cmocka_unit_test(held_items_are_not_evicted),
-        cmocka_unit_test(clean_items_leave_without_a_copy),
-        cmocka_unit_test(prefetched_items_are_protected),
-        cmocka_unit_test(unused_prefetch_loses_protection),
-        cmocka_unit_test(lock_is_free_during_waits),
-        cmocka_unit_test(ordinary_memory_replaces_pinned),
-        cmocka_unit_test(weights_make_room_for_other_memory),
-        cmocka_unit_test(every_driver_failure_is_clean),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,8 +4,6 @@
  * the end of memory, in place, NaN and infinity, all halves.
  */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
-#include "support/test.h"
-
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -14,6 +12,7 @@
 #include "kernels/isa.h"
 #include "kernels/rowops.h"
 #include "kernels/twin64.h"
+#include "support/suite.h"
 
 /* The table under test, one after the other of those that this CPU runs. */
 static struct table {
@@ -161,7 +160,7 @@ static void check_activations(const struct hth_rowops *row, size_t n)
     same("epilogue", a, want, n, 1e-6);
 }
 
-static void activations_match_double(void **state)
+TEST(activations_match_double)
 {
     (void)state;
     everywhere(4, check_activations);
@@ -194,7 +193,7 @@ static void check_layernorm(const struct hth_rowops *row, size_t n)
     hth_free(dgamma);
 }
 
-static void layernorm_matches_double(void **state)
+TEST(layernorm_matches_double)
 {
     (void)state;
     everywhere(2, check_layernorm);
@@ -234,7 +233,7 @@ static void check_softmax_and_xent(const struct hth_rowops *row, size_t n)
     }
 }
 
-static void softmax_and_xent_match_double(void **state)
+TEST(softmax_and_xent_match_double)
 {
     (void)state;
     everywhere(20, check_softmax_and_xent);
@@ -256,7 +255,7 @@ static void check_first_largest(const struct hth_rowops *row, size_t n)
     assert_true(isnan(x.sum) && isnan(b[n - 1]));
 }
 
-static void first_of_equal_largest_wins(void **state)
+TEST(first_of_equal_largest_wins)
 {
     (void)state;
     everywhere(1, check_first_largest);
@@ -285,7 +284,7 @@ static void check_sums(const struct hth_rowops *row, size_t n)
     }
 }
 
-static void sums_match_double(void **state)
+TEST(sums_match_double)
 {
     (void)state;
     everywhere(3, check_sums);
@@ -312,7 +311,7 @@ static void check_elementwise(const struct hth_rowops *row, size_t n)
     assert_memory_equal(a, d, n * sizeof(float));
 }
 
-static void elementwise_loops_match_double(void **state)
+TEST(elementwise_loops_match_double)
 {
     (void)state;
     everywhere(2, check_elementwise);
@@ -347,7 +346,7 @@ static void check_bad_values(const struct hth_rowops *row, size_t n)
     }
 }
 
-static void nan_and_infinity_propagate(void **state)
+TEST(nan_and_infinity_propagate)
 {
     (void)state;
     everywhere(1, check_bad_values);
@@ -356,7 +355,7 @@ static void nan_and_infinity_propagate(void **state)
 /* -- halves -------------------------------------------------------------------------------- */
 
 /* Every half to float is exact, and back gives the same bits; NaN stays NaN. */
-static void every_half_converts_exactly(void **state)
+TEST(every_half_converts_exactly)
 {
     static uint16_t half[65536], back[65536];
     static float x[65536], y[65536];
@@ -409,7 +408,7 @@ static void check_rounding_to_half(const struct hth_rowops *row, size_t n)
     assert_memory_equal(h, ref, n * sizeof(h[0]));
 }
 
-static void floats_round_to_nearest_half(void **state)
+TEST(floats_round_to_nearest_half)
 {
     (void)state;
     everywhere(70000, check_rounding_to_half);
@@ -450,7 +449,7 @@ static void check_optimisers(const struct hth_rowops *row, size_t n)
         same("v", d, wide[3], n, 2e-4); /* 1 - 0.999f has lost three digits */
 }
 
-static void optimisers_match_double(void **state)
+TEST(optimisers_match_double)
 {
     (void)state;
     for (optim_variant = 0; optim_variant < 4; optim_variant++)
@@ -488,26 +487,10 @@ static void check_lamb(const struct hth_rowops *row, size_t n)
     same("w", a, want, n, 1e-6);
 }
 
-static void lamb_matches_double(void **state)
+TEST(lamb_matches_double)
 {
     (void)state;
     everywhere(1, check_lamb);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(activations_match_double),
-        cmocka_unit_test(layernorm_matches_double),
-        cmocka_unit_test(softmax_and_xent_match_double),
-        cmocka_unit_test(first_of_equal_largest_wins),
-        cmocka_unit_test(sums_match_double),
-        cmocka_unit_test(elementwise_loops_match_double),
-        cmocka_unit_test(nan_and_infinity_propagate),
-        cmocka_unit_test(every_half_converts_exactly),
-        cmocka_unit_test(floats_round_to_nearest_half),
-        cmocka_unit_test(optimisers_match_double),
-        cmocka_unit_test(lamb_matches_double),
-    };
-    return cmocka_run_group_tests(tests, setup, NULL);
-}
+SUITE_WITH(setup, NULL)

@@ -3,13 +3,12 @@
  * test_shim_plant.c: the kernels with one barrier left out, one after the other: the table of cases
  * must fail, or it could not find a forgotten barrier.
  */
-#include "support/test.h"
-
 #include <dirent.h>
 
 #include "kernels/cases.h"
 #include "kernels/cuda/device.h"
 #include "kernels/shim_control.h"
+#include "support/suite.h"
 
 #define BARRIERS_MAX 64
 #define RUNS_MAX     256
@@ -94,7 +93,7 @@ static uint32_t written_in(const char *name)
 }
 
 /* The table reaches every barrier. */
-static void cases_reach_every_barrier(void **state)
+TEST(cases_reach_every_barrier)
 {
     uint32_t written = 0;
     const struct dirent *entry;
@@ -116,7 +115,7 @@ static void cases_reach_every_barrier(void **state)
     }
 }
 
-static void each_missing_barrier_fails_a_case(void **state)
+TEST(each_missing_barrier_fails_a_case)
 {
     uint32_t unnoticed = 0;
     (void)state;
@@ -134,11 +133,4 @@ static void each_missing_barrier_fails_a_case(void **state)
     assert_int_equal(unnoticed, 0);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cases_reach_every_barrier),
-        cmocka_unit_test(each_missing_barrier_fails_a_case),
-    };
-    return cmocka_run_group_tests(tests, setup, teardown);
-}
+SUITE_WITH(setup, teardown)

@@ -3,11 +3,10 @@
  * test_twin.c: the float64 twin's gradients against central differences of its forward functions.
  * All other tests rely on the twin, so it needs a test of its own.
  */
-#include "support/test.h"
-
 #include "core/mem.h"
 #include "core/rng.h"
 #include "kernels/twin64.h"
+#include "support/suite.h"
 
 /* A scalar function of a vector: L(x) = sum(weight * f(x)). */
 struct problem {
@@ -80,7 +79,7 @@ static void gelu_forward(struct problem *p, const double *x, double *y)
         y[i] = twin_act(HTH_ACT_GELU, 5 * x[i]);
 }
 
-static void gelu_gradient_matches_differences(void **state)
+TEST(gelu_gradient_matches_differences)
 {
     (void)state;
     struct problem p = problem_new(40, 40, 0);
@@ -96,7 +95,7 @@ static void geglu_forward(struct problem *p, const double *x, double *y)
     twin_geglu(p->rows, p->a, x, y);
 }
 
-static void geglu_gradient_matches_differences(void **state)
+TEST(geglu_gradient_matches_differences)
 {
     (void)state;
     enum { M = 3, H = 5 };
@@ -115,7 +114,7 @@ static void scale_forward(struct problem *p, const double *x, double *y)
     twin_scale(p->rows, p->a, x, x + p->rows * p->a, y);
 }
 
-static void scale_gradient_matches_differences(void **state)
+TEST(scale_gradient_matches_differences)
 {
     (void)state;
     enum { M = 4, D = 5 };
@@ -136,7 +135,7 @@ static void linear_forward(struct problem *p, const double *x, double *y)
     twin_linear((struct twin_dims){p->rows, p->a, p->b}, x, w, b, y);
 }
 
-static void linear_gradient_matches_differences(void **state)
+TEST(linear_gradient_matches_differences)
 {
     (void)state;
     enum { M = 3, K = 4, N = 5 };
@@ -158,7 +157,7 @@ static void norm_forward(struct problem *p, const double *x, double *y)
     twin_layernorm(p->rows, p->a, &t, y);
 }
 
-static void layernorm_gradient_matches_differences(void **state)
+TEST(layernorm_gradient_matches_differences)
 {
     (void)state;
     enum { M = 3, D = 7 };
@@ -178,7 +177,7 @@ static void softmax_forward(struct problem *p, const double *x, double *y)
     twin_softmax(p->rows, p->a, x, y);
 }
 
-static void softmax_gradient_matches_differences(void **state)
+TEST(softmax_gradient_matches_differences)
 {
     (void)state;
     enum { M = 3, N = 6 };
@@ -197,7 +196,7 @@ static void xent_forward(struct problem *p, const double *x, double *y)
     y[0] = twin_xent(p->rows, p->a, x, p->labels, NULL);
 }
 
-static void xent_gradient_matches_differences(void **state)
+TEST(xent_gradient_matches_differences)
 {
     (void)state;
     enum { M = 4, N = 6 };
@@ -218,7 +217,7 @@ static void attention_forward(struct problem *p, const double *x, double *y)
     twin_attention(&p->att, x, y);
 }
 
-static void attention_gradient_matches_differences(void **state)
+TEST(attention_gradient_matches_differences)
 {
     (void)state;
     enum { B = 2, T = 5, D = 8 };
@@ -236,19 +235,4 @@ static void attention_gradient_matches_differences(void **state)
         twin_attention_back(&p.att, p.x, p.weight, grad);
         check(&p, grad);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gelu_gradient_matches_differences),
-        cmocka_unit_test(geglu_gradient_matches_differences),
-        cmocka_unit_test(scale_gradient_matches_differences),
-        cmocka_unit_test(linear_gradient_matches_differences),
-        cmocka_unit_test(layernorm_gradient_matches_differences),
-        cmocka_unit_test(softmax_gradient_matches_differences),
-        cmocka_unit_test(xent_gradient_matches_differences),
-        cmocka_unit_test(attention_gradient_matches_differences),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,7 +4,7 @@
  * used again.
  */
 #include "lab/fidelity.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 #include <math.h>
 
@@ -34,7 +34,7 @@ static double until_back(double from_s, const uint32_t *live, size_t count)
     return out;
 }
 
-static void host_is_back_once_its_experts_stay(void **state)
+TEST(host_is_back_once_its_experts_stay)
 {
     (void)state;
     assert_true(BACK(0.2, 24, 24, 32, 32, 32, 32, 32, 32) == 0.8);
@@ -46,7 +46,7 @@ static void host_is_back_once_its_experts_stay(void **state)
     assert_true(isnan(BACK(0.0, 24, 24, 24)));
 }
 
-static void host_is_gone_after_two_samples(void **state)
+TEST(host_is_gone_after_two_samples)
 {
     static const uint32_t live[] = {32, 24, 32, 32, 24, 24, 32};
     struct hth_fidelity_series s = series_of(live, HTH_ARRAY_LEN(live));
@@ -55,13 +55,4 @@ static void host_is_gone_after_two_samples(void **state)
     assert_true(hth_fidelity_until_gone(&s, 0.5, GONE) == 1.5);
     assert_true(isnan(hth_fidelity_until_gone(&s, 2.4, GONE)));
     hth_fidelity_clear(&s);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(host_is_back_once_its_experts_stay),
-        cmocka_unit_test(host_is_gone_after_two_samples),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,7 +5,7 @@
  */
 #include "core/mem.h"
 #include "lab/lab.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 #define MS INT64_C(1000000)
 
@@ -42,7 +42,7 @@ static void empty(struct hth_lab_emu *emu)
     hth_lab_emu_free(emu);
 }
 
-static void packets_take_line_and_way_times(void **state)
+TEST(packets_take_line_and_way_times)
 {
     (void)state;
     struct hth_lab_emu *emu = hth_lab_emu_new(1, 3);
@@ -73,7 +73,7 @@ static void packets_take_line_and_way_times(void **state)
     empty(emu);
 }
 
-static void full_queues_drop_packets(void **state)
+TEST(full_queues_drop_packets)
 {
     (void)state;
     struct hth_lab_emu *emu = hth_lab_emu_new(1, 2);
@@ -102,7 +102,7 @@ static void full_queues_drop_packets(void **state)
     hth_lab_emu_free(emu); /* with packets under way */
 }
 
-static void loss_has_its_probability(void **state)
+TEST(loss_has_its_probability)
 {
     (void)state;
     struct hth_lab_emu *emu = hth_lab_emu_new(7, 2);
@@ -123,7 +123,7 @@ static void loss_has_its_probability(void **state)
 }
 
 /* Packets far apart in time have separate draws, with the mean of the law; a burst has one draw. */
-static void jitter_is_drawn_per_burst(void **state)
+TEST(jitter_is_drawn_per_burst)
 {
     (void)state;
     struct hth_lab_emu *emu = hth_lab_emu_new(3, 2);
@@ -154,7 +154,7 @@ static void jitter_is_drawn_per_burst(void **state)
 }
 
 /* A way keeps the order under every draw; and the same seed gives the same times. */
-static void ways_keep_order_and_replay_from_the_seed(void **state)
+TEST(ways_keep_order_and_replay_from_the_seed)
 {
     (void)state;
     const struct hth_link way = {
@@ -176,7 +176,7 @@ static void ways_keep_order_and_replay_from_the_seed(void **state)
 
 /* ---- files --------------------------------------------------------------------------------- */
 
-static void parser_reads_every_key(void **state)
+TEST(parser_reads_every_key)
 {
     (void)state;
     static const char text[] =
@@ -207,7 +207,7 @@ static void refuses(const char *text, const char *words)
     assert_null(s);
 }
 
-static void errors_of_files_name_the_key(void **state)
+TEST(errors_of_files_name_the_key)
 {
     (void)state;
     refuses("", "empty");
@@ -227,7 +227,7 @@ static void errors_of_files_name_the_key(void **state)
             "latency_ms is 60001");
 }
 
-static void numbers_of_hosts_and_packets_are_bounded(void **state)
+TEST(numbers_of_hosts_and_packets_are_bounded)
 {
     (void)state;
     char error[HTH_LAB_ERROR_MAX], *text = hth_calloc(HTH_LAB_TEXT_MAX + 1, 1);
@@ -254,19 +254,4 @@ static void numbers_of_hosts_and_packets_are_bounded(void **state)
     hth_lab_emu_count(emu, 0, &c);
     assert_int_equal(c.dropped_up, 1);
     hth_lab_emu_free(emu);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(packets_take_line_and_way_times),
-        cmocka_unit_test(full_queues_drop_packets),
-        cmocka_unit_test(loss_has_its_probability),
-        cmocka_unit_test(jitter_is_drawn_per_burst),
-        cmocka_unit_test(ways_keep_order_and_replay_from_the_seed),
-        cmocka_unit_test(parser_reads_every_key),
-        cmocka_unit_test(errors_of_files_name_the_key),
-        cmocka_unit_test(numbers_of_hosts_and_packets_are_bounded),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

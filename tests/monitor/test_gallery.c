@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_gallery.c: a gallery is bounded, its texts are inert, and its JSON is what pages read. */
-#include "support/test.h"
-
 #include "cli/json.h"
 #include "monitor/gallery.h"
+#include "support/suite.h"
 
 #include <string.h>
 
-static void test_texts_are_bounded_and_inert(void **state)
+TEST(test_texts_are_bounded_and_inert)
 {
     static char huge[4096];
     static const struct {
@@ -37,7 +36,7 @@ static void test_texts_are_bounded_and_inert(void **state)
     hth_gallery_unref(NULL);
 }
 
-static void test_json_has_texts_or_a_picture(void **state)
+TEST(test_json_has_texts_or_a_picture)
 {
     (void)state;
     struct hth_gallery *g = hth_gallery_new();
@@ -59,13 +58,4 @@ static void test_json_has_texts_or_a_picture(void **state)
             g->png = hth_blob_copy("x", 1);
     }
     hth_gallery_unref(g);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_texts_are_bounded_and_inert),
-        cmocka_unit_test(test_json_has_texts_or_a_picture),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,7 +12,7 @@
 #include "experts/server.h"
 #include "rpc/rpc.h"
 #include "sim/world.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 #include <stdio.h>
 
@@ -210,7 +210,7 @@ static void name(struct host *h, const struct hth_peer_id *id, const struct hth_
         (struct hth_about_peer){.id = *id, .role = HTH_ROLE_HOST, .addr = *addr, .age_s = 3};
 }
 
-static void a_swarm_is_shown_within_a_second(void **state)
+TEST_WITH(a_swarm_is_shown_within_a_second, set_up, tear_down)
 {
     (void)state;
     for (int i = 0; i < 3; i++)
@@ -233,7 +233,7 @@ static void a_swarm_is_shown_within_a_second(void **state)
 }
 
 /* A swarm of nodes that serve no run answers, too. */
-static void a_swarm_without_a_run_takes_a_second(void **state)
+TEST_WITH(a_swarm_without_a_run_takes_a_second, set_up, tear_down)
 {
     size_t count;
     (void)state;
@@ -245,7 +245,7 @@ static void a_swarm_without_a_run_takes_a_second(void **state)
 }
 
 /* Its records live on for a minute. */
-static void a_dead_host_is_silent_and_serves_nothing(void **state)
+TEST_WITH(a_dead_host_is_silent_and_serves_nothing, set_up, tear_down)
 {
     static const enum hth_crash how[] = {HTH_CRASH_RESET, HTH_CRASH_SILENT};
     (void)state;
@@ -263,7 +263,7 @@ static void a_dead_host_is_silent_and_serves_nothing(void **state)
     }
 }
 
-static void an_unreachable_host_is_silent(void **state)
+TEST_WITH(an_unreachable_host_is_silent, set_up, tear_down)
 {
     (void)state;
     struct host *deaf = add_host(DEAF, PORT), *wrong = add_host(TELLS, PORT + 1);
@@ -284,7 +284,7 @@ static void an_unreachable_host_is_silent(void **state)
 }
 
 /* It answers on its own machine, or in its own network. */
-static void a_host_that_others_cannot_dial_serves_nothing(void **state)
+TEST_WITH(a_host_that_others_cannot_dial_serves_nothing, set_up, tear_down)
 {
     (void)state;
     add_host(TELLS, PORT)->reach = HTH_REACH_YES;
@@ -298,7 +298,7 @@ static void a_host_that_others_cannot_dial_serves_nothing(void **state)
     assert_int_equal(served(), 2);
 }
 
-static void an_earlier_version_answers_without_figures(void **state)
+TEST_WITH(an_earlier_version_answers_without_figures, set_up, tear_down)
 {
     (void)state;
     struct host *old = add_host(OLD, PORT), *bare = add_host(OLD, PORT);
@@ -312,7 +312,7 @@ static void an_earlier_version_answers_without_figures(void **state)
 }
 
 /* The DHT hands records out late while some of its nodes are dead. */
-static void peers_name_peers_without_records(void **state)
+TEST_WITH(peers_name_peers_without_records, set_up, tear_down)
 {
     (void)state;
     struct host *one = add_host(TELLS, PORT), *shy = add_host(SHY, PORT),
@@ -331,7 +331,7 @@ static void peers_name_peers_without_records(void **state)
 }
 
 /* A monitor asks every few seconds. */
-static void all_are_asked_again(void **state)
+TEST_WITH(all_are_asked_again, set_up, tear_down)
 {
     (void)state;
     for (int i = 0; i < 3; i++)
@@ -356,7 +356,7 @@ static void all_are_asked_again(void **state)
     assert_int_equal(fx.gather->peer_count, 2);
 }
 
-static void an_expert_listed_twice_counts_once(void **state)
+TEST_WITH(an_expert_listed_twice_counts_once, set_up, tear_down)
 {
     uint32_t once, twice;
     (void)state;
@@ -388,7 +388,7 @@ static void recall(void *arg, struct hth_rpc_request *req)
     hth_rpc_reply(req, &body);
 }
 
-static void trainers_recall_and_hosts_are_not_asked(void **state)
+TEST_WITH(trainers_recall_and_hosts_are_not_asked, set_up, tear_down)
 {
     struct hth_announcer_opts opts = HTH_ANNOUNCER_OPTS_INIT;
     (void)state;
@@ -422,7 +422,7 @@ static void trainers_recall_and_hosts_are_not_asked(void **state)
 }
 
 /* Strangers could name any number of peers. */
-static void a_crowd_is_listed_in_part(void **state)
+TEST_WITH(a_crowd_is_listed_in_part, set_up, tear_down)
 {
     struct hth_addr nowhere = {.family = 4, .ip = {10, 99, 0, 1}, .port = 1};
     (void)state;
@@ -452,7 +452,7 @@ static void gather_again(void)
     assert_true(hth_world_run_until_true(fx.world, is_done, NULL, 60 * S));
 }
 
-static void a_third_party_is_dialled_three_times_in_a_minute(void **state)
+TEST_WITH(a_third_party_is_dialled_three_times_in_a_minute, set_up, tear_down)
 {
     struct hth_node *node = hth_world_node(fx.world, "third", NULL);
     struct hth_env *third = hth_node_env(node);
@@ -477,7 +477,7 @@ static void a_third_party_is_dialled_three_times_in_a_minute(void **state)
     hth_listener_free(third, listener);
 }
 
-static void about_survives_round_trip(void **state)
+TEST(about_survives_round_trip)
 {
     static struct hth_about about, back;
     static uint8_t bytes[HTH_ABOUT_BYTES_MAX + 3];
@@ -531,7 +531,7 @@ static void about_survives_round_trip(void **state)
     assert_ok(hth_about_read(bytes, HTH_ABOUT_BYTES_MAX, &back));
 }
 
-static void recall_keeps_the_last_hour(void **state)
+TEST(recall_keeps_the_last_hour)
 {
     static struct hth_recall_told r;
     (void)state;
@@ -549,7 +549,7 @@ static void recall_keeps_the_last_hour(void **state)
     assert_int_equal(r.test[0].t, 3);
 }
 
-static void recall_survives_round_trip(void **state)
+TEST(recall_survives_round_trip)
 {
     static struct hth_recall_told r, back;
     static uint8_t bytes[HTH_RECALL_BYTES_MAX + 2];
@@ -601,30 +601,4 @@ static void recall_survives_round_trip(void **state)
         assert_err(bad[i].err, hth_recall_read(bytes, len, &back));
         bytes[bad[i].at] = good;
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(recall_keeps_the_last_hour),
-        cmocka_unit_test(recall_survives_round_trip),
-        cmocka_unit_test_setup_teardown(all_are_asked_again, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(an_expert_listed_twice_counts_once, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(trainers_recall_and_hosts_are_not_asked, set_up, tear_down),
-        cmocka_unit_test(about_survives_round_trip),
-        cmocka_unit_test_setup_teardown(a_swarm_is_shown_within_a_second, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_swarm_without_a_run_takes_a_second, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_dead_host_is_silent_and_serves_nothing, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(an_unreachable_host_is_silent, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_host_that_others_cannot_dial_serves_nothing, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(an_earlier_version_answers_without_figures, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(peers_name_peers_without_records, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_crowd_is_listed_in_part, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(a_third_party_is_dialled_three_times_in_a_minute, set_up,
-                                        tear_down),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

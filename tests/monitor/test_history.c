@@ -7,7 +7,7 @@
 
 #include "core/mem.h"
 #include "sim/world.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -86,7 +86,7 @@ static void reopen(void)
 
 /* ---- rows ----------------------------------------------------------------------------------- */
 
-static void rows_are_found_by_time(void **state)
+TEST_WITH(rows_are_found_by_time, set_up, tear_down)
 {
     (void)state;
     fx.h = hth_history_new(fx.env, NULL, "run");
@@ -109,7 +109,7 @@ static void rows_are_found_by_time(void **state)
 }
 
 /* Against the rows that the header promises, chosen one by one. */
-static void a_list_is_thinned_by_age(void **state)
+TEST_WITH(a_list_is_thinned_by_age, set_up, tear_down)
 {
     static struct hth_history_row list[HTH_HISTORY_LIST_MAX];
     uint32_t days = HTH_TEST_FEW ? 12 : 91, end = fx.t0 + days * 86400 + 40;
@@ -145,7 +145,7 @@ static void a_list_is_thinned_by_age(void **state)
 
 /* The rows of a monitor that runs for a moment each half hour: all of them lie in every sixth slot,
  * so that leaving out every other slot leaves out none. */
-static void rows_in_few_slots_are_thinned_too(void **state)
+TEST_WITH(rows_in_few_slots_are_thinned_too, set_up, tear_down)
 {
     static struct hth_history_row list[HTH_HISTORY_LIST_MAX + 1];
     uint32_t end = fx.t0 + 89 * 86400, old = 0;
@@ -162,7 +162,7 @@ static void rows_in_few_slots_are_thinned_too(void **state)
 
 /* ---- files ---------------------------------------------------------------------------------- */
 
-static void rows_survive_a_restart(void **state)
+TEST_WITH(rows_survive_a_restart, set_up, tear_down)
 {
     (void)state;
     fx.h = hth_history_new(fx.env, DIR, "run");
@@ -176,7 +176,7 @@ static void rows_survive_a_restart(void **state)
 }
 
 /* The process ends between any two turns: nothing is freed, so nothing waits to be written. */
-static void a_kill_loses_ten_seconds(void **state)
+TEST_WITH(a_kill_loses_ten_seconds, set_up, tear_down)
 {
     (void)state;
     fx.h = hth_history_new(fx.env, DIR, "run");
@@ -194,7 +194,7 @@ static void a_kill_loses_ten_seconds(void **state)
     hth_history_free(dead);
 }
 
-static void a_damaged_file_costs_its_own_rows(void **state)
+TEST_WITH(a_damaged_file_costs_its_own_rows, set_up, tear_down)
 {
     size_t len;
     char path[40];
@@ -227,7 +227,7 @@ static void a_damaged_file_costs_its_own_rows(void **state)
     check(fx.t0 + 1800);
 }
 
-static void another_runs_files_are_not_taken(void **state)
+TEST_WITH(another_runs_files_are_not_taken, set_up, tear_down)
 {
     (void)state;
     fx.h = hth_history_new(fx.env, DIR, "run");
@@ -244,7 +244,7 @@ static void another_runs_files_are_not_taken(void **state)
     check(fx.t0 + 10);
 }
 
-static void a_full_disk_is_named_and_costs_no_rows(void **state)
+TEST_WITH(a_full_disk_is_named_and_costs_no_rows, set_up, tear_down)
 {
     struct hth_device device = HTH_DEVICE_INIT;
     const struct hth_node_opts opts = {.device = &device};
@@ -259,7 +259,7 @@ static void a_full_disk_is_named_and_costs_no_rows(void **state)
     check(fx.t0);
 }
 
-static void files_are_judged(void **state)
+TEST_WITH(files_are_judged, set_up, tear_down)
 {
     static struct hth_history_file file, back;
     static uint8_t bytes[HTH_HISTORY_BYTES_MAX + 1];
@@ -284,22 +284,4 @@ static void files_are_judged(void **state)
         len = hth_history_write(&file, bytes);
         assert_err(HTH_E_RANGE, hth_history_read(bytes, len, &back));
     }
-}
-
-#define TEST(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        TEST(rows_are_found_by_time),
-        TEST(a_list_is_thinned_by_age),
-        TEST(rows_in_few_slots_are_thinned_too),
-        TEST(rows_survive_a_restart),
-        TEST(a_kill_loses_ten_seconds),
-        TEST(a_damaged_file_costs_its_own_rows),
-        TEST(another_runs_files_are_not_taken),
-        TEST(a_full_disk_is_named_and_costs_no_rows),
-        TEST(files_are_judged),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

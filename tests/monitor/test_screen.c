@@ -3,10 +3,9 @@
  * test_screen.c: frames have the size of their terminal, show the run, and keep strangers' texts
  * inert.
  */
-#include "support/test.h"
-
 #include "core/mem.h"
 #include "monitor/screen.h"
+#include "support/suite.h"
 
 #include <stdlib.h>
 
@@ -59,7 +58,7 @@ static unsigned check_frame(const char *frame, const struct hth_screen *s)
     return widest;
 }
 
-static void test_frames_fit_the_terminal(void **state)
+TEST(test_frames_fit_the_terminal)
 {
     static const unsigned columns[] = {1, 20, 39, 40, 61, 80, 132, 999, 1000, 70000};
     static const unsigned rows[] = {1, 11, 12, 24, 61, 300};
@@ -91,7 +90,7 @@ static void must_show(const char *frame, const char *text)
         fail_msg("no '%s' in\n%s", text, frame);
 }
 
-static void test_small_terminals_are_refused(void **state)
+TEST(test_small_terminals_are_refused)
 {
     struct hth_screen s = {.columns = 20, .rows = 24};
     (void)state;
@@ -104,7 +103,7 @@ static void test_small_terminals_are_refused(void **state)
 
 /* ---- what is shown ------------------------------------------------------------------------- */
 
-static void test_views_show_the_run(void **state)
+TEST(test_views_show_the_run)
 {
     static const struct {
         enum hth_screen_view view;
@@ -146,7 +145,7 @@ static void test_views_show_the_run(void **state)
 
 /* From (0, 3) over (4, 2) to (8, 1), in 40 columns and 6 rows: column 0 in row 5, 20 in 3 (which is
  * 2.5), 39 in 0, and between them the nearest row. */
-static void test_curve_is_drawn(void **state)
+TEST(test_curve_is_drawn)
 {
     static const char expected[] = "3       *****\n"
                                    "             **********\n"
@@ -172,7 +171,7 @@ static void test_curve_is_drawn(void **state)
     json_decref(run);
 }
 
-static void test_wide_grids_are_condensed(void **state)
+TEST(test_wide_grids_are_condensed)
 {
     struct hth_screen s = {.columns = 80, .rows = 24};
     json_t *layer = json_loads(
@@ -199,7 +198,7 @@ static void test_wide_grids_are_condensed(void **state)
 
 /* ---- strangers ----------------------------------------------------------------------------- */
 
-static void test_texts_are_inert(void **state)
+TEST(test_texts_are_inert)
 {
     static const char evil[] = "a\x1b]0;title\x07\x1b[2J\u202eb\r\n\x9b"
                                "31m\xc2\x9b";
@@ -227,7 +226,7 @@ static void test_texts_are_inert(void **state)
 
 /* ---- keys ---------------------------------------------------------------------------------- */
 
-static void test_keys(void **state)
+TEST(test_keys)
 {
     static const struct {
         const char *keys; /* ESC stands before a letter that ends a sequence */
@@ -274,18 +273,4 @@ static void test_keys(void **state)
     assert_int_equal(s.view, HTH_SCREEN_ALL);
     assert_true(hth_screen_key(&s, 'q', true));
     assert_false(hth_screen_key(&s, 'q', false));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_frames_fit_the_terminal),
-        cmocka_unit_test(test_small_terminals_are_refused),
-        cmocka_unit_test(test_views_show_the_run),
-        cmocka_unit_test(test_curve_is_drawn),
-        cmocka_unit_test(test_wide_grids_are_condensed),
-        cmocka_unit_test(test_texts_are_inert),
-        cmocka_unit_test(test_keys),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_site.c: the page's files are those of the tree, and a run's tables show it and no more. */
 #include "averaging/reason.h"
-#include "support/test.h"
 
 #include "core/mem.h"
 #include "monitor/facts.h"
 #include "monitor/site.h"
 #include "net/http.h"
+#include "support/suite.h"
 
 #include <stdlib.h>
 
@@ -31,7 +31,7 @@ static void must_end_with(const char *whole, size_t len, const char *path)
     assert_memory_equal(whole + len - got, data, got);
 }
 
-static void test_files_are_those_of_the_tree(void **state)
+TEST(test_files_are_those_of_the_tree)
 {
     (void)state;
     const struct hth_site_file *file = hth_site_files();
@@ -45,7 +45,7 @@ static void test_files_are_those_of_the_tree(void **state)
     }
 }
 
-static void test_page_is_whole_around_the_numbers(void **state)
+TEST(test_page_is_whole_around_the_numbers)
 {
     (void)state;
     json_t *run = golden();
@@ -64,7 +64,7 @@ static void test_page_is_whole_around_the_numbers(void **state)
 
 /* ---- figures ------------------------------------------------------------------------------- */
 
-static void test_facts_in_words(void **state)
+TEST(test_facts_in_words)
 {
     static const struct {
         const char *run, *text;
@@ -106,7 +106,7 @@ static void test_facts_in_words(void **state)
     }
 }
 
-static void test_uids_count_in_row_major_order(void **state)
+TEST(test_uids_count_in_row_major_order)
 {
     static const struct {
         const char *layer, *uid;
@@ -129,7 +129,7 @@ static void test_uids_count_in_row_major_order(void **state)
 }
 
 /* Every current figure of the page is the run.json's. */
-static void test_tables_have_the_figures(void **state)
+TEST(test_tables_have_the_figures)
 {
     static const char *const texts[] = {
         "<h1>fashion</h1>",
@@ -164,7 +164,7 @@ static void test_tables_have_the_figures(void **state)
 
 /* ---- strangers ----------------------------------------------------------------------------- */
 
-static void test_texts_are_inert(void **state)
+TEST(test_texts_are_inert)
 {
     static const struct {
         const char *text, *shown;
@@ -203,7 +203,7 @@ static void test_texts_are_inert(void **state)
     }
 }
 
-static void test_any_json_is_a_page(void **state)
+TEST(test_any_json_is_a_page)
 {
     static const char *const runs[] = {
         "null", "[]", "5", "{}",
@@ -218,18 +218,4 @@ static void test_any_json_is_a_page(void **state)
         hth_free(html);
         json_decref(run);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_files_are_those_of_the_tree),
-        cmocka_unit_test(test_page_is_whole_around_the_numbers),
-        cmocka_unit_test(test_facts_in_words),
-        cmocka_unit_test(test_uids_count_in_row_major_order),
-        cmocka_unit_test(test_tables_have_the_figures),
-        cmocka_unit_test(test_texts_are_inert),
-        cmocka_unit_test(test_any_json_is_a_page),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_status_layers.c: of layers with one name, the one with most hosts is shown. */
 #include "monitor/status_layers.h"
+#include "support/suite.h"
 
 #include "core/mem.h"
-#include "support/test.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -24,7 +24,7 @@ static void expect(const struct hth_status_layers *all, const struct hth_beacon_
     assert_true(hth_status_layer_eq(best, want));
 }
 
-static void shows_layer_with_most_hosts_then_experts_then_first(void **state)
+TEST(shows_layer_with_most_hosts_then_experts_then_first)
 {
     struct hth_status_layers *all = hth_new(struct hth_status_layers);
     const struct hth_beacon_layer odd = layer("ffn0", 8, 128, 4), thin = layer("ffn0", 4, 64, 30),
@@ -55,7 +55,7 @@ static void shows_layer_with_most_hosts_then_experts_then_first(void **state)
     hth_free(all);
 }
 
-static void claims_are_bounded(void **state)
+TEST(claims_are_bounded)
 {
     struct hth_status_layers *all = hth_new(struct hth_status_layers);
 
@@ -71,13 +71,4 @@ static void claims_are_bounded(void **state)
     hth_status_layers_add(all, &last); /* known claims are still counted */
     expect(all, &last);
     hth_free(all);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(shows_layer_with_most_hosts_then_experts_then_first),
-        cmocka_unit_test(claims_are_bounded),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

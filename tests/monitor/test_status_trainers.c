@@ -8,7 +8,7 @@
 #include "averaging/roster.h"
 #include "core/mem.h"
 #include "sim/world.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 #include <stdio.h>
 #include <unistd.h>
@@ -89,7 +89,7 @@ static void check_fields(const json_t *trainer)
     assert_int_equal(json_object_size(trainer), HTH_ARRAY_LEN(fields));
 }
 
-static void extreme_records_give_valid_bounded_json(void **state)
+TEST(extreme_records_give_valid_bounded_json)
 {
     struct hth_world_opts opts = HTH_WORLD_OPTS_INIT;
     struct hth_world *world = hth_world_new(1, &opts);
@@ -134,7 +134,7 @@ static char *printed(const struct hth_roster *roster)
 
 /* A helper is not counted as a trainer; a helper and a newcomer that fetches its state have
  * none. */
-static void flags_of_a_record_give_role_and_state(void **state)
+TEST(flags_of_a_record_give_role_and_state)
 {
     static const struct {
         uint32_t flags;
@@ -178,13 +178,4 @@ static void flags_of_a_record_give_role_and_state(void **state)
         hth_roster_free(roster[i]);
     hth_roster_free(watcher);
     hth_world_free(world);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(extreme_records_give_valid_bounded_json),
-        cmocka_unit_test(flags_of_a_record_give_role_and_state),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,13 +4,13 @@
  * lines of Python after TensorFlow's description), and CRC32C against RFC 3720.
  */
 #include "monitor/tfevents.h"
+#include "support/suite.h"
 
 #include "core/bytes.h"
-#include "support/test.h"
 
 #include <math.h>
 
-static void crc_has_the_values_of_its_rfc(void **state)
+TEST(crc_has_the_values_of_its_rfc)
 {
     uint8_t zero[32] = {0}, ones[32], up[32];
     (void)state;
@@ -30,7 +30,7 @@ static void check(const uint8_t *record, size_t len, const char *hex)
     assert_string_equal(text, hex);
 }
 
-static void records_have_these_bytes(void **state)
+TEST(records_have_these_bytes)
 {
     uint8_t out[HTH_TFEVENTS_BYTES_MAX];
     const struct hth_tfevents_scalar scalar[] = {
@@ -42,13 +42,4 @@ static void records_have_these_bytes(void **state)
           "34000000000000005e33175c09000080a651c2da41108a0a2a260a0f0a0872756e2f6c6f73731500"
           "00003f0a130a0c72756e2f747261696e65727315000040407e559a8c");
     assert_int_equal(hth_tfevents_scalars(1, 2, &scalar[1], 1, out), 0);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(crc_has_the_values_of_its_rfc),
-        cmocka_unit_test(records_have_these_bytes),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

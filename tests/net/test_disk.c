@@ -7,7 +7,6 @@
  * that call.
  */
 #define _GNU_SOURCE
-#include "support/test.h"
 
 #include "core/bytes.h"
 #include "core/mem.h"
@@ -16,6 +15,7 @@
 #include "net/identity.h"
 #include "net/lock.h"
 #include "net/net.h"
+#include "support/suite.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -107,7 +107,7 @@ static void assert_text(struct disk *d, const char *path, const char *text)
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-static void files_are_written_read_and_removed(void **state)
+TEST_WITH(files_are_written_read_and_removed, set_up, tear_down)
 {
     struct disk *d = *state;
     struct hth_blob *blob;
@@ -139,7 +139,7 @@ static void files_are_written_read_and_removed(void **state)
     assert_err(HTH_E_NO_FILE, hth_file_size(d->env, d->path, &size));
 }
 
-static void folders_and_pipes_are_errors(void **state)
+TEST_WITH(folders_and_pipes_are_errors, set_up, tear_down)
 {
     struct disk *d = *state;
     char sub[160];
@@ -165,7 +165,7 @@ static void become(uid_t uid)
         assert_int_equal(seteuid(uid), 0);
 }
 
-static void missing_permissions_are_errors(void **state)
+TEST_WITH(missing_permissions_are_errors, set_up, tear_down)
 {
     struct disk *d = *state;
     uint64_t size;
@@ -191,7 +191,7 @@ static void missing_permissions_are_errors(void **state)
 }
 
 /* A write that fails half-way leaves the old content, and nothing beside it. */
-static void failed_write_keeps_old_content(void **state)
+TEST_WITH(failed_write_keeps_old_content, set_up, tear_down)
 {
     struct disk *d = *state;
     struct rlimit old, small;
@@ -293,7 +293,7 @@ static void assert_durable(const struct disk *d, const char *names)
     assert_string_equal(calls.call[2], want);
 }
 
-static void write_syncs_renames_and_syncs_folder(void **state)
+TEST_WITH(write_syncs_renames_and_syncs_folder, set_up, tear_down)
 {
     struct disk *d = *state;
     assert_ok(write_watched(d, "first", 0, 0));
@@ -303,7 +303,7 @@ static void write_syncs_renames_and_syncs_folder(void **state)
     assert_text(d, d->path, "second");
 }
 
-static void new_key_is_synced_with_its_name(void **state)
+TEST_WITH(new_key_is_synced_with_its_name, set_up, tear_down)
 {
     struct disk *d = *state;
     struct hth_secret secret;
@@ -318,7 +318,7 @@ static void new_key_is_synced_with_its_name(void **state)
 
 /* Before the rename a failure leaves the old content. After it the new content has the name, and
  * the error means that a crash may still restore the old one. */
-static void failing_sync_is_an_error_and_loses_nothing(void **state)
+TEST_WITH(failing_sync_is_an_error_and_loses_nothing, set_up, tear_down)
 {
     static const struct {
         int call, code;
@@ -347,7 +347,7 @@ static void failing_sync_is_an_error_and_loses_nothing(void **state)
 
 /* ---- identity ------------------------------------------------------------------------------- */
 
-static void identity_is_made_once(void **state)
+TEST_WITH(identity_is_made_once, set_up, tear_down)
 {
     struct disk *d = *state;
     struct hth_secret first, again;
@@ -371,7 +371,7 @@ static void identity_is_made_once(void **state)
     assert_memory_not_equal(first.b, again.b, sizeof(first.b));
 }
 
-static void identity_readable_by_others_is_refused(void **state)
+TEST_WITH(identity_readable_by_others_is_refused, set_up, tear_down)
 {
     static const mode_t bad[] = {0640, 0604, 0660, 0666, 0644, 0610};
     struct disk *d = *state;
@@ -404,7 +404,7 @@ static void put_key_file(struct disk *d, const void *data, size_t len)
 }
 
 /* Every other length and every damaged byte is refused, and no secret is returned. */
-static void damaged_identity_is_refused(void **state)
+TEST_WITH(damaged_identity_is_refused, set_up, tear_down)
 {
     struct disk *d = *state;
     static const struct hth_secret zero;
@@ -454,7 +454,7 @@ static void *race(void *arg)
 }
 
 /* Four threads that start together get one key, made by one of them. */
-static void racing_starts_get_one_identity(void **state)
+TEST_WITH(racing_starts_get_one_identity, set_up, tear_down)
 {
     struct disk *d = *state;
     struct racer r[4];
@@ -478,7 +478,7 @@ static void racing_starts_get_one_identity(void **state)
 
 /* ---- crypto: published vectors -------------------------------------------------------------- */
 
-static void sha256_gives_fips_vectors(void **state)
+TEST(sha256_gives_fips_vectors)
 {
     static const struct {
         const char *text, *hash;
@@ -557,7 +557,7 @@ static void *ed25519_all(void *arg)
     return NULL;
 }
 
-static void ed25519_gives_rfc8032_vectors(void **state)
+TEST(ed25519_gives_rfc8032_vectors)
 {
     pthread_t thread[3];
     int failures[4] = {0};
@@ -611,7 +611,7 @@ static void read_notes(struct disk *d)
 }
 
 /* One holder at a time; the file's existence or content is no lock. */
-static void lock_has_one_holder(void **state)
+TEST_WITH(lock_has_one_holder, set_up, tear_down)
 {
     struct disk *d = *state;
     struct hth_lock *one, *two;
@@ -663,7 +663,7 @@ static void lock_has_one_holder(void **state)
 }
 
 /* Made by Python's hashlib and cryptography from the format in backup.h. */
-static void backup_has_golden_bytes(void **state)
+TEST(backup_has_golden_bytes)
 {
     (void)state;
     static const char golden[] =
@@ -695,27 +695,4 @@ static void backup_has_golden_bytes(void **state)
     text[17 + 56] ^= 1;
     assert_err(HTH_E_BAD_KEY, hth_backup_read(text, strlen(text), "another one", 11, &got));
     assert_memory_equal(&got, &none, sizeof(got));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(files_are_written_read_and_removed, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(folders_and_pipes_are_errors, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(lock_has_one_holder, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(missing_permissions_are_errors, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(failed_write_keeps_old_content, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(write_syncs_renames_and_syncs_folder, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(failing_sync_is_an_error_and_loses_nothing, set_up,
-                                        tear_down),
-        cmocka_unit_test_setup_teardown(new_key_is_synced_with_its_name, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(identity_is_made_once, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(identity_readable_by_others_is_refused, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(damaged_identity_is_refused, set_up, tear_down),
-        cmocka_unit_test_setup_teardown(racing_starts_get_one_identity, set_up, tear_down),
-        cmocka_unit_test(sha256_gives_fips_vectors),
-        cmocka_unit_test(ed25519_gives_rfc8032_vectors),
-        cmocka_unit_test(backup_has_golden_bytes),
-    };
-    return cmocka_run_group_tests_name("net disk", tests, NULL, NULL);
 }

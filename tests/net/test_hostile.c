@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE
 #include "net/pair.h"
+#include "support/suite.h"
 
 #include "net/crypto.h"
 
@@ -64,7 +65,7 @@ static bool one_failed(struct stream_pair *p)
 
 /* ---- dialling ------------------------------------------------------------------------------- */
 
-static void dial_refuses_wrong_peer_id(void **state)
+TEST(dial_refuses_wrong_peer_id)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct stream_pair p;
@@ -86,7 +87,7 @@ static void dial_refuses_wrong_peer_id(void **state)
     }
 }
 
-static void dial_accepts_any_peer_id(void **state)
+TEST(dial_accepts_any_peer_id)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct stream_pair p;
@@ -101,7 +102,7 @@ static void dial_accepts_any_peer_id(void **state)
     pair_close(&p);
 }
 
-static void dial_without_listener_is_refused(void **state)
+TEST(dial_without_listener_is_refused)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct stream_pair p;
@@ -117,7 +118,7 @@ static void dial_without_listener_is_refused(void **state)
 }
 
 /* A full backlog makes the kernel drop further SYNs. */
-static void dial_ends_at_its_timeout(void **state)
+TEST(dial_ends_at_its_timeout)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct sockaddr_in sin = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -148,7 +149,7 @@ static void dial_ends_at_its_timeout(void **state)
 }
 
 /* The other side accepts the connection and sends nothing. */
-static void silent_server_times_out(void **state)
+TEST(silent_server_times_out)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct sockaddr_in sin = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -169,7 +170,7 @@ static void silent_server_times_out(void **state)
     pair_close(&p);
 }
 
-static void bad_addresses_are_errors(void **state)
+TEST(bad_addresses_are_errors)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct hth_addr none = {0};
@@ -218,7 +219,7 @@ static void run_garbage(const struct hth_net_opts *opts, const void *data, size_
     pair_close(&p);
 }
 
-static void garbage_is_dropped(void **state)
+TEST(garbage_is_dropped)
 {
     static const char http[] = "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
     /* A record header of a handshake message that would be 16 MB long. */
@@ -286,7 +287,7 @@ static bool proxied_server_closed(struct stream_pair *p)
     return p->server.closed == 1;
 }
 
-static void flipped_bit_ends_the_stream(void **state)
+TEST(flipped_bit_ends_the_stream)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct sockaddr_in sin = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -326,7 +327,7 @@ static bool trickle(struct stream_pair *p)
     return one_failed(p);
 }
 
-static void handshake_timeout_covers_trickling_bytes(void **state)
+TEST(handshake_timeout_covers_trickling_bytes)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct raw r = {.count = 1};
@@ -354,7 +355,7 @@ static bool all_seen(struct stream_pair *p)
 
 /* 300 connections from one address: 256 are accepted, the others closed at once. After they end,
  * the address is accepted again. */
-static void connections_per_address_are_bounded(void **state)
+TEST(connections_per_address_are_bounded)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct raw r = {.count = RAW_MAX};
@@ -380,7 +381,7 @@ static void connections_per_address_are_bounded(void **state)
 
 /* The environment is full, so connections are refused although their address has a place left. Once
  * the environment has room, both places of the address are free. */
-static void refused_connection_gives_back_its_place(void **state)
+TEST(refused_connection_gives_back_its_place)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct raw r = {.count = 5};
@@ -419,7 +420,7 @@ static bool all_failed(struct stream_pair *p)
 }
 
 /* An address with one place: each connection gets it after the failure of the last one. */
-static void failed_handshake_gives_back_its_place(void **state)
+TEST(failed_handshake_gives_back_its_place)
 {
     static const struct {
         const char *says; /* sent instead of a handshake */
@@ -458,7 +459,7 @@ static void failed_handshake_gives_back_its_place(void **state)
 
 /* Streams beyond the environment's limit: dialling gives E_BUDGET. The loop does not run meanwhile,
  * so each dial stays one stream. */
-static void streams_are_bounded(void **state)
+TEST(streams_are_bounded)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     enum hth_err err = HTH_OK;
@@ -495,7 +496,7 @@ static void streams_are_bounded(void **state)
 
 /* Silent connections fill every place: a peer that completes its handshake replaces the oldest
  * silent one. Once all places belong to peers with proven keys, a further connection is closed. */
-static void silent_connections_give_way(void **state)
+TEST(silent_connections_give_way)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct raw r = {.count = 4};
@@ -573,7 +574,7 @@ static bool client_turn(struct stream_pair *p)
 }
 
 /* Only a client that shows an Ed25519 certificate, and holds its key, is accepted. */
-static void client_without_proven_key_is_never_accepted(void **state)
+TEST(client_without_proven_key_is_never_accepted)
 {
     static const struct {
         const char *name;
@@ -630,7 +631,7 @@ static bool one_stream(struct stream_pair *p)
     return hth_net_stream_count(p->env) == 1;
 }
 
-static void freeing_listener_cuts_handshakes(void **state)
+TEST(freeing_listener_cuts_handshakes)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct stream_pair p;
@@ -646,7 +647,7 @@ static void freeing_listener_cuts_handshakes(void **state)
     pair_close(&p);
 }
 
-static void identity_is_the_key(void **state)
+TEST(identity_is_the_key)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct hth_secret secret = {{1, 2, 3}};
@@ -708,7 +709,7 @@ static int connect_from(const char *from, uint16_t port)
 
 /* A home has 2^64 addresses and counts as one. This test is the last: it leaves the network
  * namespace. */
-static void connections_per_ipv6_network_are_bounded(void **state)
+TEST(connections_per_ipv6_network_are_bounded)
 {
     static const char *const from[] = {"fd00:0:0:7::1", "fd00:0:0:7::2", "fd00:0:0:7:8000::3",
                                        "fd00:0:0:7::4", "fd00:0:0:8::1", "fd00:0:0:8::2"};
@@ -750,7 +751,7 @@ static bool server_got(struct stream_pair *p)
 }
 
 /* They all have sent something when a peer writes: that waits for a few of them. */
-static void peers_need_not_wait_for_a_crowd(void **state)
+TEST(peers_need_not_wait_for_a_crowd)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct raw r = {.count = CROWD};
@@ -784,7 +785,7 @@ static bool crowd_was_there(struct stream_pair *p)
 }
 
 /* Half of this thread's time is theirs, and that is at most an eighth of all. */
-static void a_crowd_gets_a_share_of_the_loop(void **state)
+TEST(a_crowd_gets_a_share_of_the_loop)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     static struct pair_end end[CROWD];
@@ -801,31 +802,4 @@ static void a_crowd_gets_a_share_of_the_loop(void **state)
     used_us = clock_us(CLOCK_THREAD_CPUTIME_ID) - used_us;
     assert_true(clock_us(CLOCK_MONOTONIC) - began_us > 2 * used_us);
     pair_close(&p);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dial_refuses_wrong_peer_id),
-        cmocka_unit_test(dial_accepts_any_peer_id),
-        cmocka_unit_test(identity_is_the_key),
-        cmocka_unit_test(dial_without_listener_is_refused),
-        cmocka_unit_test(dial_ends_at_its_timeout),
-        cmocka_unit_test(silent_server_times_out),
-        cmocka_unit_test(bad_addresses_are_errors),
-        cmocka_unit_test(garbage_is_dropped),
-        cmocka_unit_test(flipped_bit_ends_the_stream),
-        cmocka_unit_test(handshake_timeout_covers_trickling_bytes),
-        cmocka_unit_test(connections_per_address_are_bounded),
-        cmocka_unit_test(streams_are_bounded),
-        cmocka_unit_test(silent_connections_give_way),
-        cmocka_unit_test(freeing_listener_cuts_handshakes),
-        cmocka_unit_test(refused_connection_gives_back_its_place),
-        cmocka_unit_test(failed_handshake_gives_back_its_place),
-        cmocka_unit_test(client_without_proven_key_is_never_accepted),
-        cmocka_unit_test(connections_per_ipv6_network_are_bounded),
-        cmocka_unit_test(peers_need_not_wait_for_a_crowd),
-        cmocka_unit_test(a_crowd_gets_a_share_of_the_loop),
-    };
-    return cmocka_run_group_tests_name("net hostile", tests, NULL, NULL);
 }

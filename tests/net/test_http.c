@@ -5,6 +5,7 @@
 
 #include "net/http.h"
 #include "net/http_request.h"
+#include "support/suite.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -78,7 +79,7 @@ static void get(struct stream_pair *p, struct visit *v, const struct hth_addr *a
     visit(p, v, addr, request);
 }
 
-static void serves_local_pages(void **state)
+TEST(serves_local_pages)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct hth_addr addr = {.family = 4, .ip = {127, 0, 0, 1}};
@@ -131,7 +132,7 @@ static void serves_local_pages(void **state)
     pair_close(&p);
 }
 
-static void refuses_foreign_hosts_and_large_headers(void **state)
+TEST(refuses_foreign_hosts_and_large_headers)
 {
     static const char *const foreign[] = {
         "evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "",      "localhostx",
@@ -174,7 +175,7 @@ static void refuses_foreign_hosts_and_large_headers(void **state)
 
 /* ---- requests ------------------------------------------------------------------------------- */
 
-static void requests_are_read_as_documented(void **state)
+TEST(requests_are_read_as_documented)
 {
 #define L "Host: localhost\r\n"
     static const struct {
@@ -306,7 +307,7 @@ static const char *read_all(struct site *s, int fd)
     return s->v.text;
 }
 
-static void a_public_page_serves_what_was_put(void **state)
+TEST(a_public_page_serves_what_was_put)
 {
     static struct site s;
     const char *text;
@@ -346,7 +347,7 @@ static void a_public_page_serves_what_was_put(void **state)
     site_close(&s);
 }
 
-static void refusals_name_their_cause(void **state)
+TEST(refusals_name_their_cause)
 {
     static struct site s;
     static char big[1 << 20];
@@ -374,7 +375,7 @@ static void refusals_name_their_cause(void **state)
     site_close(&s);
 }
 
-static void one_network_prefix_gets_its_share(void **state)
+TEST(one_network_prefix_gets_its_share)
 {
     static struct site s;
     const struct hth_http_limits limits = {.conns = 5,
@@ -424,7 +425,7 @@ static bool some_slow(struct stream_pair *p)
     return stats.slow >= 3;
 }
 
-static void slow_readers_are_ended(void **state)
+TEST(slow_readers_are_ended)
 {
     static struct site s;
     const struct hth_http_limits limits = {.conns = 10,
@@ -472,7 +473,7 @@ static bool heard_two(struct stream_pair *p)
     return count(s->v.text, "event: now\ndata: {\"seq\":2}\n\n") == 1;
 }
 
-static void events_come_at_once_and_as_they_are_told(void **state)
+TEST(events_come_at_once_and_as_they_are_told)
 {
     static struct site s;
     (void)state;
@@ -487,19 +488,4 @@ static void events_come_at_once_and_as_they_are_told(void **state)
     assert_int_equal(count(s.v.text, "Content-Security-Policy: default-src 'self'"), 1);
     close(s.v.fd);
     site_close(&s);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(serves_local_pages),
-        cmocka_unit_test(refuses_foreign_hosts_and_large_headers),
-        cmocka_unit_test(requests_are_read_as_documented),
-        cmocka_unit_test(a_public_page_serves_what_was_put),
-        cmocka_unit_test(refusals_name_their_cause),
-        cmocka_unit_test(one_network_prefix_gets_its_share),
-        cmocka_unit_test(slow_readers_are_ended),
-        cmocka_unit_test(events_come_at_once_and_as_they_are_told),
-    };
-    return cmocka_run_group_tests_name("net http", tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE
 #include "net/pair.h"
+#include "support/suite.h"
 
 #include <pthread.h>
 #include <semaphore.h>
@@ -160,7 +161,7 @@ static void check_threads(const struct bench *b)
     }
 }
 
-static void frozen_card_blocks_no_other_lane(void **state)
+TEST(frozen_card_blocks_no_other_lane)
 {
     static struct bench b;
     static struct work w[CARDS + 2][JOBS], stuck[HTH_CARD_WORKERS];
@@ -183,7 +184,7 @@ static void frozen_card_blocks_no_other_lane(void **state)
 }
 
 /* With one free worker a card's jobs run in the order of submission. */
-static void one_worker_keeps_submission_order(void **state)
+TEST(one_worker_keeps_submission_order)
 {
     static struct bench b;
     static struct work w[CARDS + 2][JOBS], stuck[CARDS];
@@ -227,7 +228,7 @@ static void *thaw_later(void *arg)
 }
 
 /* Ends while a card is in the driver and more jobs wait for it. */
-static void end_waits_for_running_and_cancels_waiting(void **state)
+TEST(end_waits_for_running_and_cancels_waiting)
 {
     static struct bench b;
     static struct work w[JOBS], stuck[HTH_CARD_WORKERS];
@@ -250,14 +251,4 @@ static void end_waits_for_running_and_cancels_waiting(void **state)
         assert_true(w[i].ran != w[i].canceled);
     assert_err(HTH_E_CANCELED, hth_job_submit(p.env, &w[0].job));
     bench_close(&b, &p);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(frozen_card_blocks_no_other_lane),
-        cmocka_unit_test(one_worker_keeps_submission_order),
-        cmocka_unit_test(end_waits_for_running_and_cancels_waiting),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

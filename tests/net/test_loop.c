@@ -2,6 +2,7 @@
 /* test_loop.c: timers, jobs, posts, signals, names: the environment without streams and files. */
 #define _GNU_SOURCE
 #include "net/pair.h"
+#include "support/suite.h"
 
 #include <pthread.h>
 #include <semaphore.h>
@@ -41,7 +42,7 @@ static bool last_fired(struct stream_pair *p)
     return ((struct tick *)p->user)[4].fired == 1;
 }
 
-static void timers_fire_once_and_never_early(void **state)
+TEST(timers_fire_once_and_never_early)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct tick k[5] = {0};
@@ -97,7 +98,7 @@ static bool late_fired(struct stream_pair *p)
     return ((struct late *)p->user)->tick.fired == 1;
 }
 
-static void slow_turn_delays_timers_and_is_counted(void **state)
+TEST(slow_turn_delays_timers_and_is_counted)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct late l = {0};
@@ -190,7 +191,7 @@ static void board_init(struct board *b, struct stream_pair *p)
     }
 }
 
-static void jobs_run_in_order(void **state)
+TEST(jobs_run_in_order)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     static struct board b;
@@ -221,7 +222,7 @@ static void jobs_run_in_order(void **state)
 
 /* The end waits for the running job and cancels the waiting ones: each gets done once, and none is
  * both run and canceled. */
-static void end_runs_or_cancels_each_job(void **state)
+TEST(end_runs_or_cancels_each_job)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     static struct board b;
@@ -244,7 +245,7 @@ static void end_runs_or_cancels_each_job(void **state)
     sem_destroy(&b.gate);
 }
 
-static void jobs_beyond_limit_are_refused(void **state)
+TEST(jobs_beyond_limit_are_refused)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     static struct board b;
@@ -324,7 +325,7 @@ static bool posts_done(struct stream_pair *p)
     return true;
 }
 
-static void posts_arrive_in_order_per_thread(void **state)
+TEST(posts_arrive_in_order_per_thread)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct poster po[POST_THREADS] = {0};
@@ -349,7 +350,7 @@ static void count_call(void *arg)
 }
 
 /* A post before the loop runs is not lost, and one that never runs is not leaked. */
-static void posts_outside_of_run_are_kept_or_freed(void **state)
+TEST(posts_outside_of_run_are_kept_or_freed)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct stream_pair p;
@@ -372,7 +373,7 @@ static bool signaled(struct stream_pair *p)
     return *(int *)p->user == 1;
 }
 
-static void signals_reach_the_loop(void **state)
+TEST(signals_reach_the_loop)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct stream_pair p;
@@ -386,7 +387,7 @@ static void signals_reach_the_loop(void **state)
     pair_close(&p);
 }
 
-static void seed_gives_numbers_and_no_seed_differs(void **state)
+TEST(seed_gives_numbers_and_no_seed_differs)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     uint64_t seed = 5;
@@ -408,7 +409,7 @@ static void seed_gives_numbers_and_no_seed_differs(void **state)
     hth_net_free(c);
 }
 
-static void resolve_parses_and_refuses(void **state)
+TEST(resolve_parses_and_refuses)
 {
     static const char *const bad[] = {
         "",      "localhost",       ":80",          "localhost:",  "::1:80",     "[::1]",
@@ -434,21 +435,4 @@ static void resolve_parses_and_refuses(void **state)
     memset(longer, 'a', sizeof(longer));
     memcpy(longer + 390, ":80", 4);
     assert_err(HTH_E_MALFORMED, hth_net_resolve(longer, addr, 8, &count));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(timers_fire_once_and_never_early),
-        cmocka_unit_test(slow_turn_delays_timers_and_is_counted),
-        cmocka_unit_test(jobs_run_in_order),
-        cmocka_unit_test(end_runs_or_cancels_each_job),
-        cmocka_unit_test(jobs_beyond_limit_are_refused),
-        cmocka_unit_test(posts_arrive_in_order_per_thread),
-        cmocka_unit_test(posts_outside_of_run_are_kept_or_freed),
-        cmocka_unit_test(signals_reach_the_loop),
-        cmocka_unit_test(seed_gives_numbers_and_no_seed_differs),
-        cmocka_unit_test(resolve_parses_and_refuses),
-    };
-    return cmocka_run_group_tests_name("net loop", tests, NULL, NULL);
 }

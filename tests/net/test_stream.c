@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_stream.c: bytes between two ends: order, back-pressure, and every way a stream ends. */
 #include "net/pair.h"
+#include "support/suite.h"
 
 #include <pthread.h>
 
@@ -115,14 +116,14 @@ static void run_echo(const struct hth_net_opts *opts, const char *at, uint64_t t
     hth_blob_unref(x.down.source);
 }
 
-static void echo_over_tls(void **state)
+TEST(echo_over_tls)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     (void)state;
     run_echo(&opts, "127.0.0.1:0", (HTH_TEST_FEW ? 4 : 64) * MIB);
 }
 
-static void echo_without_tls(void **state)
+TEST(echo_without_tls)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     (void)state;
@@ -130,7 +131,7 @@ static void echo_without_tls(void **state)
     run_echo(&opts, "127.0.0.1:0", (HTH_TEST_FEW ? 4 : 16) * MIB);
 }
 
-static void echo_over_ipv6(void **state)
+TEST(echo_over_ipv6)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     (void)state;
@@ -138,7 +139,7 @@ static void echo_over_ipv6(void **state)
 }
 
 /* The key changes every 8 records in both directions. */
-static void echo_with_key_updates(void **state)
+TEST(echo_with_key_updates)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     (void)state;
@@ -147,7 +148,7 @@ static void echo_with_key_updates(void **state)
 }
 
 /* Listens in both families on one port; a peer's address has the family of its connection. */
-static void one_port_listens_in_both_families(void **state)
+TEST(one_port_listens_in_both_families)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct hth_listener *six;
@@ -186,7 +187,7 @@ static bool server_got_all(struct stream_pair *p)
 }
 
 /* The reader pauses: the writer's queue fills to the limit and not a byte beyond, then drains. */
-static void queue_fills_to_limit_and_drains(void **state)
+TEST(queue_fills_to_limit_and_drains)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct hth_blob *blob = hth_blob_try_new(32 * MIB);
@@ -226,7 +227,7 @@ static bool queue_is_stuck(struct stream_pair *p)
 }
 
 /* A paused reader makes the sender wait: what TCP's buffers do not hold stays queued. */
-static void pause_stops_the_sender(void **state)
+TEST(pause_stops_the_sender)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct hth_blob *blob = hth_blob_try_new(32 * MIB);
@@ -279,7 +280,7 @@ static void run_flush_close(bool plain)
     hth_blob_unref(blob);
 }
 
-static void flushing_close_delivers_all_bytes(void **state)
+TEST(flushing_close_delivers_all_bytes)
 {
     (void)state;
     run_flush_close(false);
@@ -288,7 +289,7 @@ static void flushing_close_delivers_all_bytes(void **state)
 
 /* Both ends flush and close at the same time, and neither waits for the timeout, which would come
  * after the guard. The one with more to send sees the other's end first. */
-static void both_ends_may_flush_and_close(void **state)
+TEST(both_ends_may_flush_and_close)
 {
     static const size_t sizes[] = {1, 24 * MIB};
     (void)state;
@@ -314,7 +315,7 @@ static void both_ends_may_flush_and_close(void **state)
 }
 
 /* A peer that never reads holds a flushing stream no longer than the timeout. */
-static void flush_ends_at_its_timeout(void **state)
+TEST(flush_ends_at_its_timeout)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct hth_blob *blob = hth_blob_try_new(32 * MIB);
@@ -361,7 +362,7 @@ static void run_abrupt(bool plain)
     pair_close(&p);
 }
 
-static void close_without_flush_is_an_error_there(void **state)
+TEST(close_without_flush_is_an_error_there)
 {
     (void)state;
     run_abrupt(false);
@@ -393,7 +394,7 @@ static bool server_closed_or_gone(struct stream_pair *p)
 }
 
 /* Closing inside on_open, on_readable, on_drained, and inside the accept callback. */
-static void streams_may_close_inside_callbacks(void **state)
+TEST(streams_may_close_inside_callbacks)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct stream_pair p;
@@ -433,7 +434,7 @@ static void streams_may_close_inside_callbacks(void **state)
     pair_close(&p);
 }
 
-static void close_before_open_gives_no_callback(void **state)
+TEST(close_before_open_gives_no_callback)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct stream_pair p;
@@ -453,7 +454,7 @@ static bool server_got_5(struct stream_pair *p)
     return p->server.got == 5;
 }
 
-static void early_writes_arrive_after_open(void **state)
+TEST(early_writes_arrive_after_open)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct stream_pair p;
@@ -471,7 +472,7 @@ static void read_one(struct pair_end *e)
     e->got += hth_stream_read(e->pair->env, e->s, e->into, 0, 1);
 }
 
-static void on_readable_repeats_for_unread_bytes(void **state)
+TEST(on_readable_repeats_for_unread_bytes)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct stream_pair p;
@@ -494,7 +495,7 @@ static void on_readable_repeats_for_unread_bytes(void **state)
 }
 
 /* Freeing with open streams leaks nothing and calls nothing (checked by the sanitizers). */
-static void free_with_open_streams(void **state)
+TEST(free_with_open_streams)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct stream_pair p;
@@ -557,7 +558,7 @@ static bool client_got_4mib(struct stream_pair *p)
     return p->client.got == 4 * MIB;
 }
 
-static void two_environments_run_on_two_threads(void **state)
+TEST(two_environments_run_on_two_threads)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct hth_addr addr = {.family = 4, .ip = {127, 0, 0, 1}};
@@ -594,28 +595,4 @@ static void two_environments_run_on_two_threads(void **state)
     hth_net_free(f.env);
     hth_blob_unref(f.into);
     hth_blob_unref(blob);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(echo_over_tls),
-        cmocka_unit_test(echo_without_tls),
-        cmocka_unit_test(echo_over_ipv6),
-        cmocka_unit_test(echo_with_key_updates),
-        cmocka_unit_test(one_port_listens_in_both_families),
-        cmocka_unit_test(queue_fills_to_limit_and_drains),
-        cmocka_unit_test(pause_stops_the_sender),
-        cmocka_unit_test(flushing_close_delivers_all_bytes),
-        cmocka_unit_test(both_ends_may_flush_and_close),
-        cmocka_unit_test(flush_ends_at_its_timeout),
-        cmocka_unit_test(close_without_flush_is_an_error_there),
-        cmocka_unit_test(streams_may_close_inside_callbacks),
-        cmocka_unit_test(close_before_open_gives_no_callback),
-        cmocka_unit_test(early_writes_arrive_after_open),
-        cmocka_unit_test(on_readable_repeats_for_unread_bytes),
-        cmocka_unit_test(free_with_open_streams),
-        cmocka_unit_test(two_environments_run_on_two_threads),
-    };
-    return cmocka_run_group_tests_name("net stream", tests, NULL, NULL);
 }

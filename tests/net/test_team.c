@@ -5,6 +5,7 @@
  */
 #define _GNU_SOURCE
 #include "net/pair.h"
+#include "support/suite.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -88,7 +89,7 @@ static bool all_callers(struct stream_pair *p)
     return *(int *)p->user == CALLERS;
 }
 
-static void each_part_runs_once(void **state)
+TEST(each_part_runs_once)
 {
     (void)state;
     for (uint32_t threads = 1; threads <= 4; threads++) {
@@ -144,7 +145,7 @@ static bool one_done(struct stream_pair *p)
     return *(int *)p->user == 1;
 }
 
-static void idle_workers_help(void **state)
+TEST(idle_workers_help)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct meeting m = {0};
@@ -227,7 +228,7 @@ static bool two_done(struct stream_pair *p)
     return *(int *)p->user == 2;
 }
 
-static void helper_leaves_for_waiting_job(void **state)
+TEST(helper_leaves_for_waiting_job)
 {
     struct hth_net_opts opts = HTH_NET_OPTS_INIT;
     struct rush r = {0};
@@ -282,7 +283,7 @@ static void last_done(struct hth_job *job, enum hth_err err)
 
 /* The environment ends while some jobs' parts run, other jobs wait, and a job of the other lane
  * uses the team, too: each job that began finishes all its parts. */
-static void end_waits_for_all_parts(void **state)
+TEST(end_waits_for_all_parts)
 {
     (void)state;
     for (uint32_t round = 0; round < 24; round++) {
@@ -310,15 +311,4 @@ static void end_waits_for_all_parts(void **state)
             assert_int_equal(last[i].caller.wrong, 0);
         sem_destroy(&begun);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_part_runs_once),
-        cmocka_unit_test(idle_workers_help),
-        cmocka_unit_test(helper_leaves_for_waiting_job),
-        cmocka_unit_test(end_waits_for_all_parts),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,11 +11,11 @@
 #include "averaging/state.h"
 #include "collab/means.h"
 #include "collab/roll_msg.h"
-#include "collab/row_msg.h"
 #include "experts/server.h"
 #include "rpc/closed.h"
 #include "rpc/duo.h"
 #include "rpc/rpc_int.h"
+#include "support/suite.h"
 
 #define DAY_US (86400 * HTH_US_PER_S)
 
@@ -90,7 +90,7 @@ static enum hth_err call(uint16_t method, struct swarm_verdict *verdict)
     return verdict->err;
 }
 
-static void members_are_let_in(void **state)
+TEST(members_are_let_in)
 {
     (void)state;
     struct hth_rpc_peer_info info;
@@ -129,7 +129,7 @@ static void must_be_turned_away(enum hth_err err, struct swarm_verdict *verdict)
     assert_int_equal(a.lost_err, err);
 }
 
-static void strangers_stop_at_hello(void **state)
+TEST(strangers_stop_at_hello)
 {
     (void)state;
     begin();
@@ -141,7 +141,7 @@ static void strangers_stop_at_hello(void **state)
 }
 
 /* Of a private run it sees neither name nor pass: only that it is turned away. */
-static void private_peers_show_nothing(void **state)
+TEST(private_peers_show_nothing)
 {
     static const char hidden[] = "~5d0e27ab94c31f6082e7";
     (void)state;
@@ -166,7 +166,7 @@ static void private_peers_show_nothing(void **state)
     end();
 }
 
-static void bad_passes_are_named(void **state)
+TEST(bad_passes_are_named)
 {
     (void)state;
     struct hth_closed_run ours;
@@ -202,7 +202,7 @@ static void bad_passes_are_named(void **state)
 }
 
 /* A member does not call a stranger either: it checks whom it dialled. */
-static void strangers_are_not_asked(void **state)
+TEST(strangers_are_not_asked)
 {
     (void)state;
     begin();
@@ -224,7 +224,7 @@ static void revoke(uint64_t seq, uint64_t entry)
     hth_rpc_judge_again(b.rpc);
 }
 
-static void revoked_peers_are_disconnected(void **state)
+TEST(revoked_peers_are_disconnected)
 {
     (void)state;
     struct hth_rpc_peer_info info;
@@ -244,7 +244,7 @@ static void revoked_peers_are_disconnected(void **state)
 }
 
 /* Nobody closes it but time. */
-static void ended_passes_end_connections(void **state)
+TEST(ended_passes_end_connections)
 {
     (void)state;
     begin();
@@ -259,7 +259,7 @@ static void ended_passes_end_connections(void **state)
     end();
 }
 
-static void roles_are_asked_for(void **state)
+TEST(roles_are_asked_for)
 {
     (void)state;
     begin();
@@ -273,7 +273,7 @@ static void roles_are_asked_for(void **state)
     end();
 }
 
-static void each_method_has_its_roles(void **state)
+TEST(each_method_has_its_roles)
 {
     (void)state;
     const uint8_t train = HTH_MAY_TRAIN, reduces = HTH_MAY_TRAIN | HTH_MAY_REDUCE;
@@ -296,7 +296,7 @@ static void each_method_has_its_roles(void **state)
 }
 
 /* A stranger costs at most 4 KiB of reads. */
-static void large_hellos_are_not_read(void **state)
+TEST(large_hellos_are_not_read)
 {
     (void)state;
     static const uint8_t types[] = {HTH_FRAME_HELLO, HTH_FRAME_REQUEST};
@@ -321,21 +321,4 @@ static void large_hellos_are_not_read(void **state)
         raw_clear(&raw);
     }
     end();
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(members_are_let_in),
-        cmocka_unit_test(strangers_stop_at_hello),
-        cmocka_unit_test(private_peers_show_nothing),
-        cmocka_unit_test(bad_passes_are_named),
-        cmocka_unit_test(strangers_are_not_asked),
-        cmocka_unit_test(roles_are_asked_for),
-        cmocka_unit_test(each_method_has_its_roles),
-        cmocka_unit_test(large_hellos_are_not_read),
-        cmocka_unit_test(revoked_peers_are_disconnected),
-        cmocka_unit_test(ended_passes_end_connections),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Calls between honest peers in the simulator: verdicts, deadlines, cancel, flow control. */
-#include "support/test.h"
-
 #include "core/bytes.h"
 #include "core/mem.h"
 #include "core/rng.h"
 #include "rpc/duo.h"
+#include "support/suite.h"
 
 /* ---- verdicts ------------------------------------------------------------------------------ */
 
-static void echo_takes_three_round_trips(void **state)
+TEST(echo_takes_three_round_trips)
 {
     (void)state;
     start_default();
@@ -36,7 +35,7 @@ static void echo_takes_three_round_trips(void **state)
     stop();
 }
 
-static void one_connection_carries_calls_both_ways(void **state)
+TEST(one_connection_carries_calls_both_ways)
 {
     struct hth_rpc_stats stats;
     (void)state;
@@ -52,7 +51,7 @@ static void one_connection_carries_calls_both_ways(void **state)
     stop();
 }
 
-static void simultaneous_dials_are_tolerated(void **state)
+TEST(simultaneous_dials_are_tolerated)
 {
     (void)state;
     start_default();
@@ -75,7 +74,7 @@ static void fill(struct hth_blob *blob, uint32_t seed)
 }
 
 /* Tensors of odd sizes, one of them empty, come back unchanged in one aligned blob. */
-static void tensors_come_back_bit_for_bit(void **state)
+TEST(tensors_come_back_bit_for_bit)
 {
     struct hth_blob *blob;
     struct hth_rpc_target target;
@@ -113,7 +112,7 @@ static void tensors_come_back_bit_for_bit(void **state)
     stop();
 }
 
-static void ghosts_travel_without_bytes(void **state)
+TEST(ghosts_travel_without_bytes)
 {
     struct hth_world_opts wopts = HTH_WORLD_OPTS_INIT;
     struct hth_blob *blob;
@@ -141,7 +140,7 @@ static void ghosts_travel_without_bytes(void **state)
     stop();
 }
 
-static void refusals_carry_error_text_and_time(void **state)
+TEST(refusals_carry_error_text_and_time)
 {
     (void)state;
     start_default();
@@ -157,7 +156,7 @@ static void refusals_carry_error_text_and_time(void **state)
     stop();
 }
 
-static void fault_sites_fail_calls(void **state)
+TEST(fault_sites_fail_calls)
 {
     (void)state;
     start_default();
@@ -182,7 +181,7 @@ static void ignore(void *arg, struct hth_rpc_request *req)
 
 /* The caller gets its timeout, or cancels; both sides free the request, and the connection keeps
  * serving. At the end one ignored request is under way. */
-static void ignored_requests_end_with_their_deadline(void **state)
+TEST(ignored_requests_end_with_their_deadline)
 {
     struct hth_rpc_stats stats;
     struct hth_rpc_call *call;
@@ -212,7 +211,7 @@ static void ignored_requests_end_with_their_deadline(void **state)
     stop();
 }
 
-static void key_trace_and_deadline_arrive(void **state)
+TEST(key_trace_and_deadline_arrive)
 {
     (void)state;
     start_default();
@@ -237,7 +236,7 @@ static void key_trace_and_deadline_arrive(void **state)
 
 /* ---- deadlines and cancel ------------------------------------------------------------------ */
 
-static void deadline_ends_call_and_cancels_request(void **state)
+TEST(deadline_ends_call_and_cancels_request)
 {
     (void)state;
     start_default();
@@ -262,7 +261,7 @@ static void deadline_ends_call_and_cancels_request(void **state)
     stop();
 }
 
-static void server_cancels_at_deadline_without_caller(void **state)
+TEST(server_cancels_at_deadline_without_caller)
 {
     (void)state;
     start_default();
@@ -278,7 +277,7 @@ static void server_cancels_at_deadline_without_caller(void **state)
     stop();
 }
 
-static void cancel_reaches_the_handler(void **state)
+TEST(cancel_reaches_the_handler)
 {
     (void)state;
     start_default();
@@ -297,7 +296,7 @@ static void cancel_reaches_the_handler(void **state)
     stop();
 }
 
-static void deadlines_adapt_to_the_peer(void **state)
+TEST(deadlines_adapt_to_the_peer)
 {
     struct hth_rpc_opts opts = member_opts();
     (void)state;
@@ -320,7 +319,7 @@ static void deadlines_adapt_to_the_peer(void **state)
 }
 
 /* A year is cut to a day, on both sides. */
-static void timeouts_are_bounded(void **state)
+TEST(timeouts_are_bounded)
 {
     (void)state;
     start_default();
@@ -334,7 +333,7 @@ static void timeouts_are_bounded(void **state)
 
 /* ---- flow control -------------------------------------------------------------------------- */
 
-static void requests_beyond_the_peers_limit_wait(void **state)
+TEST(requests_beyond_the_peers_limit_wait)
 {
     struct hth_rpc_opts small = member_opts();
     struct hth_rpc_peer_info info;
@@ -373,7 +372,7 @@ static void call_blob(struct swarm_member *from, const struct swarm_member *to, 
 }
 
 /* Sixteen replies of half a window each go through a window that holds two. */
-static void replies_wait_for_credit(void **state)
+TEST(replies_wait_for_credit)
 {
     struct hth_rpc_opts small = member_opts();
     (void)state;
@@ -401,7 +400,7 @@ static void replies_wait_for_credit(void **state)
     stop();
 }
 
-static void bodies_wait_for_the_servers_credit(void **state)
+TEST(bodies_wait_for_the_servers_credit)
 {
     struct hth_rpc_opts small = member_opts();
     struct hth_blob *blob;
@@ -435,7 +434,7 @@ static void bodies_wait_for_the_servers_credit(void **state)
     stop();
 }
 
-static void bodies_beyond_budget_are_refused_busy(void **state)
+TEST(bodies_beyond_budget_are_refused_busy)
 {
     struct hth_rpc_opts opts = member_opts();
     struct hth_budget budget;
@@ -471,7 +470,7 @@ static void bodies_beyond_budget_are_refused_busy(void **state)
     stop();
 }
 
-static void bad_arguments_fail_at_once(void **state)
+TEST(bad_arguments_fail_at_once)
 {
     static char payload[HTH_FRAME_META_BYTES_MAX + 1];
     struct hth_rpc_opts few = member_opts();
@@ -511,7 +510,7 @@ static void bad_arguments_fail_at_once(void **state)
     stop();
 }
 
-static void free_with_open_calls_and_requests(void **state)
+TEST(free_with_open_calls_and_requests)
 {
     (void)state;
     start_default();
@@ -558,7 +557,7 @@ static bool tortured_call(struct hth_blob *blob, long fail_at)
 }
 
 /* The call gets one verdict, whichever allocation fails, and the next call is answered. */
-static void failed_allocations_give_one_verdict(void **state)
+TEST(failed_allocations_give_one_verdict)
 {
     long n = 1;
     bool reached = true;
@@ -577,32 +576,4 @@ static void failed_allocations_give_one_verdict(void **state)
         stop();
     }
     assert_true(n > 8);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(echo_takes_three_round_trips),
-        cmocka_unit_test(one_connection_carries_calls_both_ways),
-        cmocka_unit_test(simultaneous_dials_are_tolerated),
-        cmocka_unit_test(tensors_come_back_bit_for_bit),
-        cmocka_unit_test(ghosts_travel_without_bytes),
-        cmocka_unit_test(refusals_carry_error_text_and_time),
-        cmocka_unit_test(fault_sites_fail_calls),
-        cmocka_unit_test(ignored_requests_end_with_their_deadline),
-        cmocka_unit_test(key_trace_and_deadline_arrive),
-        cmocka_unit_test(deadline_ends_call_and_cancels_request),
-        cmocka_unit_test(server_cancels_at_deadline_without_caller),
-        cmocka_unit_test(cancel_reaches_the_handler),
-        cmocka_unit_test(deadlines_adapt_to_the_peer),
-        cmocka_unit_test(timeouts_are_bounded),
-        cmocka_unit_test(requests_beyond_the_peers_limit_wait),
-        cmocka_unit_test(replies_wait_for_credit),
-        cmocka_unit_test(bodies_wait_for_the_servers_credit),
-        cmocka_unit_test(bodies_beyond_budget_are_refused_busy),
-        cmocka_unit_test(bad_arguments_fail_at_once),
-        cmocka_unit_test(free_with_open_calls_and_requests),
-        cmocka_unit_test(failed_allocations_give_one_verdict),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

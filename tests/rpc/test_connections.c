@@ -3,11 +3,10 @@
  * Connections between honest peers in the simulator: how they are made, break, are found dead,
  * drain and end.
  */
-#include "support/test.h"
-
 #include "rpc/duo.h"
+#include "support/suite.h"
 
-static void refused_dial_fails_calls_and_backs_off(void **state)
+TEST(refused_dial_fails_calls_and_backs_off)
 {
     (void)state;
     start_default();
@@ -51,7 +50,7 @@ static void refused_dial_fails_calls_and_backs_off(void **state)
     stop();
 }
 
-static void backoff_doubles_up_to_its_maximum(void **state)
+TEST(backoff_doubles_up_to_its_maximum)
 {
     struct hth_rpc_opts opts = member_opts();
     struct hth_rpc_peer_info info;
@@ -72,7 +71,7 @@ static void backoff_doubles_up_to_its_maximum(void **state)
     stop();
 }
 
-static void dial_refuses_wrong_key(void **state)
+TEST(dial_refuses_wrong_key)
 {
     (void)state;
     start_default();
@@ -95,7 +94,7 @@ static void dial_refuses_wrong_key(void **state)
     stop();
 }
 
-static void call_fails_in_another_network(void **state)
+TEST(call_fails_in_another_network)
 {
     struct hth_rpc_opts other = member_opts();
     (void)state;
@@ -125,7 +124,7 @@ static void call_fails_in_another_network(void **state)
     stop();
 }
 
-static void call_needs_a_common_version(void **state)
+TEST(call_needs_a_common_version)
 {
     struct hth_rpc_opts newer = member_opts();
     (void)state;
@@ -147,7 +146,7 @@ static void call_needs_a_common_version(void **state)
     stop();
 }
 
-static void crash_fails_all_calls_at_once(void **state)
+TEST(crash_fails_all_calls_at_once)
 {
     (void)state;
     start_default();
@@ -167,7 +166,7 @@ static void crash_fails_all_calls_at_once(void **state)
     stop();
 }
 
-static void ping_finds_silent_peer_dead(void **state)
+TEST(ping_finds_silent_peer_dead)
 {
     (void)state;
     start_default();
@@ -186,7 +185,7 @@ static void ping_finds_silent_peer_dead(void **state)
 
 /* Both processes stall while a PING is under way, as when their machine does, or one a second
  * longer. */
-static void peer_that_stalled_with_us_is_kept(void **state)
+TEST(peer_that_stalled_with_us_is_kept)
 {
     (void)state;
     for (int i = 0; i < 2; i++) {
@@ -213,7 +212,7 @@ static void peer_that_stalled_with_us_is_kept(void **state)
 }
 
 /* Repeated stalls of our machine do not keep a dead peer. */
-static void dead_peer_is_found_on_busy_machine(void **state)
+TEST(dead_peer_is_found_on_busy_machine)
 {
     (void)state;
     start_default();
@@ -231,7 +230,7 @@ static void dead_peer_is_found_on_busy_machine(void **state)
     stop();
 }
 
-static void living_peer_without_traffic_is_kept(void **state)
+TEST(living_peer_without_traffic_is_kept)
 {
     (void)state;
     start_default();
@@ -250,7 +249,7 @@ static void living_peer_without_traffic_is_kept(void **state)
 
 /* A nudge sends bytes unless other bytes were sent since the last one; without a connection it does
  * nothing. */
-static void nudge_sends_ping_only_when_silent(void **state)
+TEST(nudge_sends_ping_only_when_silent)
 {
     struct hth_rpc_peer_info info;
     (void)state;
@@ -282,7 +281,7 @@ static void nudge_sends_ping_only_when_silent(void **state)
     stop();
 }
 
-static void idle_connection_closes_without_error(void **state)
+TEST(idle_connection_closes_without_error)
 {
     struct hth_rpc_opts opts = member_opts();
     struct hth_rpc_stats stats;
@@ -329,7 +328,7 @@ static void knock_closed(struct hth_stream *s, enum hth_err err, void *arg)
 }
 
 /* b only probes a, as a joining peer does: a must not back off from dialling b for that. */
-static void probing_peer_causes_no_back_off(void **state)
+TEST(probing_peer_causes_no_back_off)
 {
     static const struct hth_stream_ops ops = {.on_open = knock_open,
                                               .on_readable = knock_readable,
@@ -360,7 +359,7 @@ static void set_flag(void *arg)
     *(bool *)arg = true;
 }
 
-static void drain_lets_requests_under_way_finish(void **state)
+TEST(drain_lets_requests_under_way_finish)
 {
     bool drained = false;
     (void)state;
@@ -384,7 +383,7 @@ static void drain_lets_requests_under_way_finish(void **state)
     stop();
 }
 
-static void drain_ends_at_its_timeout(void **state)
+TEST(drain_ends_at_its_timeout)
 {
     bool drained = false;
     (void)state;
@@ -402,7 +401,7 @@ static void drain_ends_at_its_timeout(void **state)
     stop();
 }
 
-static void disconnect_fails_the_calls(void **state)
+TEST(disconnect_fails_the_calls)
 {
     (void)state;
     start_default();
@@ -413,27 +412,4 @@ static void disconnect_fails_the_calls(void **state)
     await(w, &v[0]);
     assert_int_equal(v[0].err, HTH_E_CLOSED);
     stop();
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(refused_dial_fails_calls_and_backs_off),
-        cmocka_unit_test(backoff_doubles_up_to_its_maximum),
-        cmocka_unit_test(dial_refuses_wrong_key),
-        cmocka_unit_test(call_fails_in_another_network),
-        cmocka_unit_test(call_needs_a_common_version),
-        cmocka_unit_test(crash_fails_all_calls_at_once),
-        cmocka_unit_test(ping_finds_silent_peer_dead),
-        cmocka_unit_test(peer_that_stalled_with_us_is_kept),
-        cmocka_unit_test(dead_peer_is_found_on_busy_machine),
-        cmocka_unit_test(living_peer_without_traffic_is_kept),
-        cmocka_unit_test(nudge_sends_ping_only_when_silent),
-        cmocka_unit_test(idle_connection_closes_without_error),
-        cmocka_unit_test(probing_peer_causes_no_back_off),
-        cmocka_unit_test(drain_lets_requests_under_way_finish),
-        cmocka_unit_test(drain_ends_at_its_timeout),
-        cmocka_unit_test(disconnect_fails_the_calls),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Adaptive deadlines compared with medians computed by hand and a closed form. */
-#include "support/test.h"
-
 #include "core/rng.h"
 #include "rpc/deadline.h"
+#include "support/suite.h"
 
 #define QUICK 10000
 
@@ -52,7 +51,7 @@ static struct caller make_caller(void)
     return c;
 }
 
-static void starts_with_the_initial_value(void **state)
+TEST(starts_with_the_initial_value)
 {
     struct hth_deadline d = make();
     (void)state;
@@ -67,7 +66,7 @@ static void starts_with_the_initial_value(void **state)
     assert_int_equal(hth_deadline_get(&d), 10000); /* no spread at all */
 }
 
-static void is_median_plus_k_mad(void **state)
+TEST(is_median_plus_k_mad)
 {
     struct hth_deadline d = make();
     (void)state;
@@ -80,7 +79,7 @@ static void is_median_plus_k_mad(void **state)
 }
 
 /* On a link without jitter a call that queued for a moment is not late. */
-static void equal_durations_have_slack(void **state)
+TEST(equal_durations_have_slack)
 {
     struct hth_deadline d = make();
     (void)state;
@@ -93,7 +92,7 @@ static void equal_durations_have_slack(void **state)
     assert_int_equal(hth_deadline_get(&d), (int64_t)(200000 + 4.0 * 1.4826 * 20000));
 }
 
-static void stays_between_floor_and_ceiling(void **state)
+TEST(stays_between_floor_and_ceiling)
 {
     struct hth_deadline d = make();
     (void)state;
@@ -106,7 +105,7 @@ static void stays_between_floor_and_ceiling(void **state)
 }
 
 /* One straggler in ten, answered or not, changes the deadline little. */
-static void forgets_stragglers(void **state)
+TEST(forgets_stragglers)
 {
     struct hth_deadline d = make();
     (void)state;
@@ -122,7 +121,7 @@ static void forgets_stragglers(void **state)
 }
 
 /* When every call takes ten times the deadline, seven are missed and then none. */
-static void follows_slow_peer_and_returns(void **state)
+TEST(follows_slow_peer_and_returns)
 {
     struct caller c = make_caller();
     int misses = 0;
@@ -139,7 +138,7 @@ static void follows_slow_peer_and_returns(void **state)
 }
 
 /* A peer that lives and never answers gets the ceiling, until it answers a quarter of a window. */
-static void unanswering_peer_costs_ceiling_at_most(void **state)
+TEST(unanswering_peer_costs_ceiling_at_most)
 {
     struct caller c = make_caller();
     (void)state;
@@ -152,7 +151,7 @@ static void unanswering_peer_costs_ceiling_at_most(void **state)
 }
 
 /* The deadline of a silent peer does not grow. */
-static void silent_peer_keeps_usual_deadline(void **state)
+TEST(silent_peer_keeps_usual_deadline)
 {
     struct caller c = make_caller();
     (void)state;
@@ -165,7 +164,7 @@ static void silent_peer_keeps_usual_deadline(void **state)
 
 /* Half of the calls are lost: the mean deadline is 1 + m / 2^MISSES times the usual, with a ceiling
  * at 2^m times the usual. */
-static void half_lost_one_by_one_gives_mean_of_closed_form(void **state)
+TEST(half_lost_one_by_one_gives_mean_of_closed_form)
 {
     enum { CALLS = 400000, M = 6 };
     struct caller c = make_caller();
@@ -186,7 +185,7 @@ static void half_lost_one_by_one_gives_mean_of_closed_form(void **state)
 
 /* Sixteen concurrent calls, half of them lost: answers to calls that began no earlier prove the
  * missed ones lost, however many come in a row. */
-static void half_lost_at_once_raises_no_patience(void **state)
+TEST(half_lost_at_once_raises_no_patience)
 {
     struct caller c = make_caller();
     (void)state;
@@ -203,7 +202,7 @@ static void half_lost_at_once_raises_no_patience(void **state)
 
 /* Nineteen in twenty of many concurrent calls become ten times slower: the quick ones do not hide
  * that. */
-static void follows_most_calls(void **state)
+TEST(follows_most_calls)
 {
     struct caller c = make_caller();
     int rounds = 0;
@@ -284,7 +283,7 @@ static struct crowd make_crowd(void)
 /* Two in five of concurrent calls take ten times the deadline: each eighth probe is long enough,
  * and two in five of those are of a slow call. Then nearly all are answered. Soon after all calls
  * are quick again the deadline is short again. */
-static void follows_slow_share_of_concurrent_calls(void **state)
+TEST(follows_slow_share_of_concurrent_calls)
 {
     struct crowd w = make_crowd();
     (void)state;
@@ -297,7 +296,7 @@ static void follows_slow_share_of_concurrent_calls(void **state)
 }
 
 /* One slow call in ten is not followed. */
-static void forgets_stragglers_among_many(void **state)
+TEST(forgets_stragglers_among_many)
 {
     struct crowd w = make_crowd();
     (void)state;
@@ -308,7 +307,7 @@ static void forgets_stragglers_among_many(void **state)
 
 /* Half of many concurrent calls are lost: one call in 64 is a probe, and the mean deadline is 1 + m
  * / 64 times the usual. */
-static void half_lost_among_many_costs_one_probe_in_64(void **state)
+TEST(half_lost_among_many_costs_one_probe_in_64)
 {
     enum { CALLS = 400000, M = 6 };
     struct crowd w = make_crowd();
@@ -321,7 +320,7 @@ static void half_lost_among_many_costs_one_probe_in_64(void **state)
 }
 
 /* A call waited while others were sent before it: their answers do not prove it lost. */
-static void answers_sent_earlier_prove_no_loss(void **state)
+TEST(answers_sent_earlier_prove_no_loss)
 {
     struct caller c = make_caller();
     (void)state;
@@ -334,26 +333,4 @@ static void answers_sent_earlier_prove_no_loss(void **state)
         assert_int_equal(c.d.streak, i + 1);
     }
     assert_int_equal(hth_deadline_get(&c.d), 2 * QUICK);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(starts_with_the_initial_value),
-        cmocka_unit_test(is_median_plus_k_mad),
-        cmocka_unit_test(equal_durations_have_slack),
-        cmocka_unit_test(stays_between_floor_and_ceiling),
-        cmocka_unit_test(forgets_stragglers),
-        cmocka_unit_test(follows_slow_peer_and_returns),
-        cmocka_unit_test(unanswering_peer_costs_ceiling_at_most),
-        cmocka_unit_test(silent_peer_keeps_usual_deadline),
-        cmocka_unit_test(half_lost_one_by_one_gives_mean_of_closed_form),
-        cmocka_unit_test(half_lost_at_once_raises_no_patience),
-        cmocka_unit_test(follows_most_calls),
-        cmocka_unit_test(follows_slow_share_of_concurrent_calls),
-        cmocka_unit_test(forgets_stragglers_among_many),
-        cmocka_unit_test(half_lost_among_many_costs_one_probe_in_64),
-        cmocka_unit_test(answers_sent_earlier_prove_no_loss),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

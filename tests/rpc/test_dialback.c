@@ -3,12 +3,11 @@
  * test_dialback.c: a peer dials back where it may: the address that the call comes from, or one
  * that the caller announces; and never often, and never further into its own network.
  */
-#include "support/test.h"
-
 #include "core/map.h"
 #include "core/mem.h"
 #include "rpc/dialback.h"
 #include "rpc/duo.h"
+#include "support/suite.h"
 
 #define S HTH_US_PER_S
 
@@ -61,7 +60,7 @@ static uint64_t dials_to_a(void)
     return stats.accepts;
 }
 
-static void caller_is_dialled_at_the_address_it_comes_from(void **state)
+TEST(caller_is_dialled_at_the_address_it_comes_from)
 {
     struct hth_dialback_reply reply;
     struct hth_addr closed;
@@ -82,7 +81,7 @@ static void caller_is_dialled_at_the_address_it_comes_from(void **state)
 
 /* The address of another machine is dialled only if the caller announces it. Its key is not the
  * caller's, so the reply is "not reached" although something listens. */
-static void third_parties_are_dialled_only_when_announced(void **state)
+TEST(third_parties_are_dialled_only_when_announced)
 {
     struct hth_dialback_reply reply;
     struct swarm_member c;
@@ -103,7 +102,7 @@ static void third_parties_are_dialled_only_when_announced(void **state)
 }
 
 /* Nodes of the simulator have private addresses: 127.0.0.1 and a link's address lead less far. */
-static void nearer_addresses_are_not_dialled(void **state)
+TEST(nearer_addresses_are_not_dialled)
 {
     static const char *const near[] = {"127.0.0.1:4000", "[::1]:4000", "169.254.1.2:4000",
                                        "[fe80::1]:4000"};
@@ -119,7 +118,7 @@ static void nearer_addresses_are_not_dialled(void **state)
     end();
 }
 
-static void an_origin_is_dialled_once_in_a_time(void **state)
+TEST(an_origin_is_dialled_once_in_a_time)
 {
     struct hth_dialback_reply reply;
     (void)state;
@@ -136,7 +135,7 @@ static void an_origin_is_dialled_once_in_a_time(void **state)
 }
 
 /* Two callers announce the same address of a third machine. */
-static void a_target_is_dialled_once_in_a_time(void **state)
+TEST(a_target_is_dialled_once_in_a_time)
 {
     struct hth_dialback_reply reply;
     struct hth_rpc_target target;
@@ -158,7 +157,7 @@ static void a_target_is_dialled_once_in_a_time(void **state)
 }
 
 /* One after the other, so that each dial has ended when the next request comes. */
-static void all_origins_together_are_bounded(void **state)
+TEST(all_origins_together_are_bounded)
 {
     static struct swarm_member many[HTH_DIALBACK_DIALS_MAX + 1];
     struct hth_rpc_target target;
@@ -179,7 +178,7 @@ static void all_origins_together_are_bounded(void **state)
     end();
 }
 
-static void bad_messages_are_refused(void **state)
+TEST(bad_messages_are_refused)
 {
     static const struct {
         uint8_t bytes[24];
@@ -223,7 +222,7 @@ static bool has_looked(void *arg)
 }
 
 /* Ends while the dial is under way. */
-static void freeing_ends_dials(void **state)
+TEST(freeing_ends_dials)
 {
     struct hth_rpc_target target;
     (void)state;
@@ -237,7 +236,7 @@ static void freeing_ends_dials(void **state)
 }
 
 /* A peer of no run takes part in the calls of each run. */
-static void caller_and_peer_of_no_run_agree(void **state)
+TEST(caller_and_peer_of_no_run_agree)
 {
     struct hth_rpc_opts none = member_opts();
     struct hth_dialback_reply reply;
@@ -248,20 +247,4 @@ static void caller_and_peer_of_no_run_agree(void **state)
     assert_err(HTH_OK, ask(&a.addr, &reply));
     assert_true(reply.reached);
     end();
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(caller_is_dialled_at_the_address_it_comes_from),
-        cmocka_unit_test(third_parties_are_dialled_only_when_announced),
-        cmocka_unit_test(nearer_addresses_are_not_dialled),
-        cmocka_unit_test(an_origin_is_dialled_once_in_a_time),
-        cmocka_unit_test(a_target_is_dialled_once_in_a_time),
-        cmocka_unit_test(all_origins_together_are_bounded),
-        cmocka_unit_test(bad_messages_are_refused),
-        cmocka_unit_test(freeing_ends_dials),
-        cmocka_unit_test(caller_and_peer_of_no_run_agree),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,12 +2,11 @@
 /* The wire format: golden bytes both ways, every limit crossed, every allocation made to fail. */
 #include <stdlib.h>
 
-#include "support/test.h"
-
 #include "core/mem.h"
 #include "core/rng.h"
 #include "rpc/frame.h"
 #include "rpc/wire.pb-c.h"
+#include "support/suite.h"
 
 #define BYTES_MAX (256u << 10)
 
@@ -89,7 +88,7 @@ static struct hth_frame_msg golden_msg(const char *name, struct hth_tensor tenso
 static const char *const names[] = {"hello",  "request", "reply", "refuse", "cancel",
                                     "credit", "ping",    "pong",  "goodbye"};
 
-static void packs_golden_bytes(void **state)
+TEST(packs_golden_bytes)
 {
     static uint8_t want[BYTES_MAX], got[BYTES_MAX];
     struct hth_tensor tensors[2];
@@ -113,7 +112,7 @@ static void packs_golden_bytes(void **state)
 }
 
 /* docs/protocol.md shows the same bytes. */
-static void documentation_shows_golden_bytes(void **state)
+TEST(documentation_shows_golden_bytes)
 {
     static char doc[BYTES_MAX], hex[8192];
     char path[512];
@@ -254,7 +253,7 @@ static void check_golden_frame(const char *name, const struct hth_frame *f)
     hth_blob_unref(blob);
 }
 
-static void parses_golden_bytes_in_any_pieces(void **state)
+TEST(parses_golden_bytes_in_any_pieces)
 {
     static uint8_t bytes[BYTES_MAX];
     static const size_t chunks[] = {1, 2, 7, 33, 100000};
@@ -291,7 +290,7 @@ static size_t hello(uint32_t version_max, uint64_t features, const char *network
 
 /* A HELLO equal to the last one is not parsed again: it must give the same message to its own
  * frame. One that differs in a byte, or that was refused, must be parsed. */
-static void repeated_hello_reads_the_same(void **state)
+TEST(repeated_hello_reads_the_same)
 {
     static const char *const network[] = {"one", "zw\xC3\xB6lf"};
     static uint8_t bytes[BYTES_MAX];
@@ -362,7 +361,7 @@ static void repeated_hello_reads_the_same(void **state)
 }
 
 /* A stream of all frames with skipped bodies gives the same stream of heads. */
-static void skipping_a_body_keeps_the_place(void **state)
+TEST(skipping_a_body_keeps_the_place)
 {
     static uint8_t bytes[BYTES_MAX];
     size_t len = 0;
@@ -396,7 +395,7 @@ static enum hth_err feed_header(struct hth_frame_header h, int flip_at)
     return err;
 }
 
-static void header_errors_have_names(void **state)
+TEST(header_errors_have_names)
 {
     const struct hth_frame_header ok = {.version = 1, .type = HTH_FRAME_PING, .id = 1};
     struct hth_frame_header h;
@@ -472,7 +471,7 @@ static enum hth_err feed_tensors(uint32_t dtype, size_t ndim, uint64_t *dims, ui
     return feed_request(&m, body_len);
 }
 
-static void tensor_sections_are_checked(void **state)
+TEST(tensor_sections_are_checked)
 {
     uint64_t d6[2] = {2, 3};
     uint64_t d5[5] = {1, 1, 1, 1, 1};
@@ -502,7 +501,7 @@ static void tensor_sections_are_checked(void **state)
 
 /* The reader accepts the writer's tensors without bytes at any position. The writer adds no padding
  * after the last byte, so an empty section may lie beyond the end. */
-static void empty_tensors_may_stand_anywhere(void **state)
+TEST(empty_tensors_may_stand_anywhere)
 {
     static uint8_t out[BYTES_MAX];
     struct hth_blob *blob = golden_body();
@@ -551,7 +550,7 @@ static enum hth_err feed_many(size_t count)
     return err;
 }
 
-static void number_of_tensors_is_bounded(void **state)
+TEST(number_of_tensors_is_bounded)
 {
     (void)state;
     assert_ok(feed_many(HTH_FRAME_TENSORS_MAX));
@@ -571,7 +570,7 @@ static enum hth_err feed_raw_meta(uint8_t type, const uint8_t *meta, size_t len,
     return err;
 }
 
-static void malformed_metas_are_refused(void **state)
+TEST(malformed_metas_are_refused)
 {
     static uint8_t many[60000];
     /* a payload of 127 bytes, of which one exists */
@@ -599,7 +598,7 @@ static void malformed_metas_are_refused(void **state)
     assert_err(HTH_E_RANGE, feed_raw_meta(HTH_FRAME_HELLO, name, sizeof(name), 1 << 20));
 }
 
-static void texts_are_cut_and_cleaned(void **state)
+TEST(texts_are_cut_and_cleaned)
 {
     uint8_t meta[3 + 300] = {0x1a, 0xac, 0x02}, bytes[400];
     struct feeder f;
@@ -625,7 +624,7 @@ static void texts_are_cut_and_cleaned(void **state)
 
 /* ---- limits of what we send ---------------------------------------------------------------- */
 
-static void oversized_messages_are_not_packed(void **state)
+TEST(oversized_messages_are_not_packed)
 {
     static uint8_t out[2 * BYTES_MAX], payload[HTH_FRAME_META_BYTES_MAX + 1];
     struct hth_blob *blob = hth_blob_ghost(4ull << 30, 1);
@@ -673,7 +672,7 @@ static enum hth_err pack_and_feed_many(struct hth_blob *blob)
     return err;
 }
 
-static void every_failed_allocation_is_an_error(void **state)
+TEST(every_failed_allocation_is_an_error)
 {
     struct hth_blob *blob = hth_blob_ghost(4096, 1);
     (void)state;
@@ -688,24 +687,4 @@ static void every_failed_allocation_is_an_error(void **state)
         assert_int_equal(err, HTH_E_NO_MEMORY);
     }
     hth_blob_unref(blob);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(packs_golden_bytes),
-        cmocka_unit_test(documentation_shows_golden_bytes),
-        cmocka_unit_test(parses_golden_bytes_in_any_pieces),
-        cmocka_unit_test(repeated_hello_reads_the_same),
-        cmocka_unit_test(skipping_a_body_keeps_the_place),
-        cmocka_unit_test(header_errors_have_names),
-        cmocka_unit_test(tensor_sections_are_checked),
-        cmocka_unit_test(empty_tensors_may_stand_anywhere),
-        cmocka_unit_test(number_of_tensors_is_bounded),
-        cmocka_unit_test(malformed_metas_are_refused),
-        cmocka_unit_test(texts_are_cut_and_cleaned),
-        cmocka_unit_test(oversized_messages_are_not_packed),
-        cmocka_unit_test(every_failed_allocation_is_an_error),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

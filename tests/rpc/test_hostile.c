@@ -3,11 +3,10 @@
  * Peers that break the protocol, stall, flood or vanish: each is dropped with a named error, and a
  * call of an honest peer in the same minute is answered.
  */
-#include "support/test.h"
-
 #include "core/bytes.h"
 #include "core/mem.h"
 #include "rpc/swarm.h"
+#include "support/suite.h"
 
 static struct hth_world *w;
 static struct swarm_member server, good;
@@ -102,7 +101,7 @@ static void patched(int at, uint8_t value, enum hth_err want)
     stop();
 }
 
-static void broken_headers_are_named(void **state)
+TEST(broken_headers_are_named)
 {
     (void)state;
     patched(HTH_FRAME_AT_MAGIC, 'X', HTH_E_BAD_MAGIC);
@@ -113,7 +112,7 @@ static void broken_headers_are_named(void **state)
     patched(HTH_FRAME_AT_BODY_LEN + 3, 0xff, HTH_E_TOO_LARGE);
 }
 
-static void another_protocol_is_dropped(void **state)
+TEST(another_protocol_is_dropped)
 {
     static const char http[] = "GET / HTTP/1.1\r\nHost: example.org\r\n\r\n";
     (void)state;
@@ -125,7 +124,7 @@ static void another_protocol_is_dropped(void **state)
 }
 
 /* Frames that are valid by themselves and may not come in this state of the connection. */
-static void frames_out_of_turn_are_dropped(void **state)
+TEST(frames_out_of_turn_are_dropped)
 {
     static const struct {
         const char *name;
@@ -172,7 +171,7 @@ static void frames_out_of_turn_are_dropped(void **state)
     }
 }
 
-static void tensor_of_16_exbibytes_is_dropped(void **state)
+TEST(tensor_of_16_exbibytes_is_dropped)
 {
     /* dtype u8, one dim of 2^64 - 1, as many bytes */
     static const uint8_t meta[] = {0x08, 16,   0x10, 0xe8, 0x07, 0x32, 25,   0x08, 6,    0x12, 10,
@@ -194,7 +193,7 @@ static void tensor_of_16_exbibytes_is_dropped(void **state)
 
 /* ---- broken promises ----------------------------------------------------------------------- */
 
-static void requests_beyond_limit_are_dropped(void **state)
+TEST(requests_beyond_limit_are_dropped)
 {
     (void)state;
     start();
@@ -212,7 +211,7 @@ static void requests_beyond_limit_are_dropped(void **state)
     stop();
 }
 
-static void body_beyond_credit_is_dropped(void **state)
+TEST(body_beyond_credit_is_dropped)
 {
     static uint8_t body[64 << 10];
     (void)state;
@@ -230,7 +229,7 @@ static void body_beyond_credit_is_dropped(void **state)
     stop();
 }
 
-static void body_over_limit_is_dropped(void **state)
+TEST(body_over_limit_is_dropped)
 {
     (void)state;
     start();
@@ -240,7 +239,7 @@ static void body_over_limit_is_dropped(void **state)
     stop();
 }
 
-static void replayed_request_is_dropped(void **state)
+TEST(replayed_request_is_dropped)
 {
     (void)state;
     start();
@@ -254,7 +253,7 @@ static void replayed_request_is_dropped(void **state)
     stop();
 }
 
-static void cancel_of_future_request_is_dropped(void **state)
+TEST(cancel_of_future_request_is_dropped)
 {
     struct hth_frame_msg msg = {.type = HTH_FRAME_CANCEL, .id = 5};
     (void)state;
@@ -272,7 +271,7 @@ static void cancel_of_future_request_is_dropped(void **state)
     stop();
 }
 
-static void request_without_time_is_refused(void **state)
+TEST(request_without_time_is_refused)
 {
     struct hth_frame_msg msg = {.type = HTH_FRAME_REQUEST, .id = 1};
     (void)state;
@@ -288,7 +287,7 @@ static void request_without_time_is_refused(void **state)
 
 /* ---- time ---------------------------------------------------------------------------------- */
 
-static void header_of_one_byte_a_minute_is_dropped(void **state)
+TEST(header_of_one_byte_a_minute_is_dropped)
 {
     static const uint8_t magic[] = {'H', 'R', 'T', 'H'};
     (void)state;
@@ -305,7 +304,7 @@ static void header_of_one_byte_a_minute_is_dropped(void **state)
     stop();
 }
 
-static void trickling_body_is_dropped(void **state)
+TEST(trickling_body_is_dropped)
 {
     static uint8_t body[100];
     (void)state;
@@ -325,7 +324,7 @@ static void trickling_body_is_dropped(void **state)
 
 /* The larger the body, the faster it must arrive: with a few bytes a second it would be held for
  * days. */
-static void larger_body_must_arrive_faster(void **state)
+TEST(larger_body_must_arrive_faster)
 {
     static uint8_t body[3 << 10];
     struct hth_rpc_opts opts = small_opts();
@@ -351,7 +350,7 @@ static void larger_body_must_arrive_faster(void **state)
     }
 }
 
-static void slow_link_is_tolerated(void **state)
+TEST(slow_link_is_tolerated)
 {
     static uint8_t body[2048];
     (void)state;
@@ -368,7 +367,7 @@ static void slow_link_is_tolerated(void **state)
 }
 
 /* A peer that moves just enough to be no stall may not hold a small body for minutes. */
-static void body_of_minutes_is_dropped(void **state)
+TEST(body_of_minutes_is_dropped)
 {
     static uint8_t body[300];
     (void)state;
@@ -401,7 +400,7 @@ static void call_floats(uint64_t count, struct swarm_verdict *out)
 
 /* Ten strangers begin bodies that together are more than the endpoint's budget. They send all but
  * the end of them, or a little every second, and an honest call with a body is answered. */
-static void slow_bodies_make_room(void **state)
+TEST(slow_bodies_make_room)
 {
     enum { STRANGERS = 10, BODY = 1 << 20, SENT = BODY * 63 / 64 };
     static uint8_t body[SENT];
@@ -446,7 +445,7 @@ static void slow_bodies_make_room(void **state)
     }
 }
 
-static void missing_hello_times_out(void **state)
+TEST(missing_hello_times_out)
 {
     (void)state;
     start();
@@ -459,7 +458,7 @@ static void missing_hello_times_out(void **state)
 }
 
 /* It requests replies within its credit, and never reads. */
-static void client_that_stops_reading_is_dropped(void **state)
+TEST(client_that_stops_reading_is_dropped)
 {
     struct hth_frame_msg hello = {.type = HTH_FRAME_HELLO};
     uint8_t size[4];
@@ -491,7 +490,7 @@ static void client_that_stops_reading_is_dropped(void **state)
 }
 
 /* Replies wait for credit that never comes. */
-static void client_without_credit_is_dropped(void **state)
+TEST(client_without_credit_is_dropped)
 {
     uint8_t size[4];
     struct hth_rpc_peer_info info;
@@ -513,7 +512,7 @@ static void client_without_credit_is_dropped(void **state)
 }
 
 /* Cheap frames whose answers are never read. */
-static void flood_of_pings_is_dropped(void **state)
+TEST(flood_of_pings_is_dropped)
 {
     static uint8_t pings[HTH_FRAME_HEADER_BYTES * 2048];
     struct hth_rpc_peer_info info;
@@ -543,7 +542,7 @@ static void flood_of_pings_is_dropped(void **state)
 
 #define FLOOD 40
 
-static void connections_are_bounded(void **state)
+TEST(connections_are_bounded)
 {
     struct hth_world_opts wopts = HTH_WORLD_OPTS_INIT;
     struct hth_rpc_opts opts = member_opts();
@@ -575,7 +574,7 @@ static void connections_are_bounded(void **state)
 }
 
 /* The table of peers: a peer in use is never forgotten, an unused one makes room. */
-static void peers_are_bounded(void **state)
+TEST(peers_are_bounded)
 {
     struct hth_world_opts wopts = HTH_WORLD_OPTS_INIT;
     struct hth_rpc_opts opts = member_opts();
@@ -626,7 +625,7 @@ static void call_bad(struct swarm_verdict *out)
 }
 
 /* One CANCEL, after the deadline, and none for the call that was answered in time. */
-static void timeout_sends_cancel(void **state)
+TEST(timeout_sends_cancel)
 {
     struct hth_frame_msg msg = {.type = HTH_FRAME_REPLY, .id = 0x10000};
     struct hth_rpc_call_opts opts = {.method = METHOD_ECHO, .timeout_us = 500 * HTH_US_PER_MS};
@@ -649,7 +648,7 @@ static void timeout_sends_cancel(void **state)
     stop();
 }
 
-static void second_reply_is_dropped(void **state)
+TEST(second_reply_is_dropped)
 {
     struct hth_frame_msg msg = {.type = HTH_FRAME_REPLY, .id = 0x10000};
     (void)state;
@@ -665,7 +664,7 @@ static void second_reply_is_dropped(void **state)
     stop();
 }
 
-static void server_of_another_protocol_fails_call(void **state)
+TEST(server_of_another_protocol_fails_call)
 {
     (void)state;
     start();
@@ -677,7 +676,7 @@ static void server_of_another_protocol_fails_call(void **state)
     stop();
 }
 
-static void goodbye_error_fails_call(void **state)
+TEST(goodbye_error_fails_call)
 {
     struct hth_frame_msg msg = {.type = HTH_FRAME_GOODBYE};
     (void)state;
@@ -692,7 +691,7 @@ static void goodbye_error_fails_call(void **state)
     stop();
 }
 
-static void oversized_reply_fails_call(void **state)
+TEST(oversized_reply_fails_call)
 {
     struct hth_frame_msg msg = {.type = HTH_FRAME_REPLY, .id = 0x10000};
     struct hth_blob *ghost = hth_blob_ghost((128u << 20) + 1, 1);
@@ -707,38 +706,4 @@ static void oversized_reply_fails_call(void **state)
     assert_int_equal(v[0].err, HTH_E_TOO_LARGE);
     hth_blob_unref(ghost);
     stop();
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(broken_headers_are_named),
-        cmocka_unit_test(another_protocol_is_dropped),
-        cmocka_unit_test(frames_out_of_turn_are_dropped),
-        cmocka_unit_test(tensor_of_16_exbibytes_is_dropped),
-        cmocka_unit_test(requests_beyond_limit_are_dropped),
-        cmocka_unit_test(body_beyond_credit_is_dropped),
-        cmocka_unit_test(body_over_limit_is_dropped),
-        cmocka_unit_test(replayed_request_is_dropped),
-        cmocka_unit_test(cancel_of_future_request_is_dropped),
-        cmocka_unit_test(request_without_time_is_refused),
-        cmocka_unit_test(header_of_one_byte_a_minute_is_dropped),
-        cmocka_unit_test(trickling_body_is_dropped),
-        cmocka_unit_test(body_of_minutes_is_dropped),
-        cmocka_unit_test(slow_bodies_make_room),
-        cmocka_unit_test(larger_body_must_arrive_faster),
-        cmocka_unit_test(slow_link_is_tolerated),
-        cmocka_unit_test(missing_hello_times_out),
-        cmocka_unit_test(client_that_stops_reading_is_dropped),
-        cmocka_unit_test(client_without_credit_is_dropped),
-        cmocka_unit_test(flood_of_pings_is_dropped),
-        cmocka_unit_test(connections_are_bounded),
-        cmocka_unit_test(peers_are_bounded),
-        cmocka_unit_test(timeout_sends_cancel),
-        cmocka_unit_test(second_reply_is_dropped),
-        cmocka_unit_test(server_of_another_protocol_fails_call),
-        cmocka_unit_test(goodbye_error_fails_call),
-        cmocka_unit_test(oversized_reply_fails_call),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

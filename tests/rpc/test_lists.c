@@ -9,7 +9,7 @@
 #include "admission/invite.h"
 #include "rpc/closed.h"
 #include "rpc/swarm.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 #define S     HTH_US_PER_S
 #define PEERS 13
@@ -130,7 +130,7 @@ static void revoke(struct peer *p, uint64_t seq, uint64_t serial)
         hth_lists_tell(p->lists);
 }
 
-static void revoked_peer_is_dropped_by_all(void **state)
+TEST_WITH(revoked_peer_is_dropped_by_all, setup, teardown)
 {
     (void)state;
     struct peer *bad = &peers[PEERS - 1];
@@ -164,7 +164,7 @@ static void revoked_peer_is_dropped_by_all(void **state)
 }
 
 /* The peer through which a newcomer joins has the list, and keeps it back. */
-static void newcomers_ask_three(void **state)
+TEST_WITH(newcomers_ask_three, setup, teardown)
 {
     (void)state;
     struct peer *keeper = &peers[0], *newcomer = &peers[1];
@@ -197,7 +197,7 @@ static void lie(void *arg, struct hth_rpc_request *req)
     hth_rpc_reply(req, &body);
 }
 
-static void liars_change_nothing(void **state)
+TEST_WITH(liars_change_nothing, setup, teardown)
 {
     (void)state;
     static const char *const bad[] = {"15 bytes at all", ""};
@@ -224,13 +224,4 @@ static void liars_change_nothing(void **state)
     hth_world_run_for(w, S / 2);
     assert_true(forged >= before + 1 && forged <= before + 2);
     assert_int_equal(hth_revoked_set_count(other->set), 0);
-}
-
-#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {CASE(revoked_peer_is_dropped_by_all),
-                                       CASE(newcomers_ask_three), CASE(liars_change_nothing)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,12 +2,11 @@
 /* The endpoint over real sockets and TLS: two loops on two threads. Runs under TSan as well. */
 #include <pthread.h>
 
-#include "support/test.h"
-
 #include "core/mem.h"
 #include "core/rng.h"
 #include "net/net.h"
 #include "rpc/rpc.h"
+#include "support/suite.h"
 
 #define METHOD_ECHO 16
 #define METHOD_HOLD 17
@@ -117,7 +116,7 @@ static void small_done(void *arg, const struct hth_rpc_result *r)
         small_call();
 }
 
-static void small_calls_are_all_answered(void **state)
+TEST(small_calls_are_all_answered)
 {
     (void)state;
     started = answered = 0;
@@ -149,7 +148,7 @@ static void body_done(void *arg, const struct hth_rpc_result *r)
         hth_net_stop(client.env);
 }
 
-static void bodies_arrive_whole(void **state)
+TEST(bodies_arrive_whole)
 {
     struct hth_rpc_call_opts opts = {.method = METHOD_ECHO, .timeout_us = 60 * HTH_US_PER_S};
     (void)state;
@@ -197,7 +196,7 @@ static void server_stops(void *arg)
 }
 
 /* The server stops while it holds a request; a later call finds no listener. */
-static void calls_fail_when_server_stops(void **state)
+TEST(calls_fail_when_server_stops)
 {
     (void)state;
     start_both();
@@ -216,7 +215,7 @@ static void calls_fail_when_server_stops(void **state)
     stop_client();
 }
 
-static void dial_refuses_another_key(void **state)
+TEST(dial_refuses_another_key)
 {
     (void)state;
     start_both();
@@ -227,15 +226,4 @@ static void dial_refuses_another_key(void **state)
     assert_int_equal(last_err, HTH_E_BAD_PEER_ID);
     stop_client();
     stop_server();
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(small_calls_are_all_answered),
-        cmocka_unit_test(bodies_arrive_whole),
-        cmocka_unit_test(calls_fail_when_server_stops),
-        cmocka_unit_test(dial_refuses_another_key),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

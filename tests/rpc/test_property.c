@@ -4,11 +4,10 @@
  * exactly one verdict or, when canceled, none; every request is answered; no object is left over;
  * and the same seed gives the same history.
  */
-#include "support/test.h"
-
 #include "core/bytes.h"
 #include "core/mem.h"
 #include "rpc/swarm.h"
+#include "support/suite.h"
 
 #define NODES 8
 #define CALLS 1000
@@ -196,7 +195,7 @@ static uint64_t play(struct swarm *sw, uint64_t seed)
     return hash;
 }
 
-static void every_call_gets_exactly_one_verdict(void **state)
+TEST(every_call_gets_exactly_one_verdict)
 {
     static struct swarm sw;
     uint32_t made = 0, ok = 0, canceled = 0, errs[HTH_ERR_COUNT] = {0};
@@ -221,7 +220,7 @@ static void every_call_gets_exactly_one_verdict(void **state)
     }
 }
 
-static void same_seed_gives_same_history(void **state)
+TEST(same_seed_gives_same_history)
 {
     static struct swarm sw;
     (void)state;
@@ -230,13 +229,4 @@ static void same_seed_gives_same_history(void **state)
     assert_int_equal(play(&sw, 99), first);
     assert_int_equal(sw.ok, ok);
     assert_true(play(&sw, 100) != first);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_call_gets_exactly_one_verdict),
-        cmocka_unit_test(same_seed_gives_same_history),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

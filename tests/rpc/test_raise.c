@@ -12,7 +12,7 @@
 #include "core/mem.h"
 #include "rpc/closed.h"
 #include "rpc/swarm.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 #define S     HTH_US_PER_S
 #define STEP  (50 * S) /* from call to call */
@@ -186,7 +186,7 @@ static void end(void)
     hth_world_free(w);
 }
 
-static void four_hours_make_a_member(void **state)
+TEST(four_hours_make_a_member)
 {
     struct swarm_verdict v = {.count = 0};
     (void)state;
@@ -223,7 +223,7 @@ static void four_hours_make_a_member(void **state)
 }
 
 /* The peer judges: a stranger's word makes no member, and refused work none that is due. */
-static void only_the_owner_raises(void **state)
+TEST(only_the_owner_raises)
 {
     (void)state;
     begin();
@@ -239,13 +239,4 @@ static void only_the_owner_raises(void **state)
     work(2 * STEP, true);
     assert_true(peer.raised > 0);
     end();
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(four_hours_make_a_member),
-        cmocka_unit_test(only_the_owner_raises),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

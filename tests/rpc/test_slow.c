@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* Adaptive deadlines of many concurrent calls to a server that is slow with some of them. */
-#include "support/test.h"
-
 #include "core/rng.h"
 #include "rpc/swarm.h"
+#include "support/suite.h"
 
 #define AT_ONCE 16
 #define TICK_US (10 * HTH_US_PER_MS)
@@ -87,7 +86,7 @@ static uint32_t run(struct scene *s, uint32_t calls, int64_t slow_us)
     return s->timeouts;
 }
 
-static void deadline_follows_server_slow_with_a_third(void **state)
+TEST(deadline_follows_server_slow_with_a_third)
 {
     struct scene s = {.w = NULL};
     (void)state;
@@ -118,7 +117,7 @@ static int64_t ends_after(struct scene *s, int64_t timeout_us, int64_t timeout_m
 }
 
 /* timeout_max_us cuts adaptive deadlines, never lengthens them, and leaves fixed ones alone. */
-static void caller_cuts_adaptive_deadlines(void **state)
+TEST(caller_cuts_adaptive_deadlines)
 {
     struct scene s = {.w = NULL};
     (void)state;
@@ -131,7 +130,7 @@ static void caller_cuts_adaptive_deadlines(void **state)
 
 /* Calls that waited for an earlier call's place were sent after it: its answer does not prove them
  * lost, so four misses in a row raise the patience. */
-static void misses_of_queued_calls_count_from_sending(void **state)
+TEST(misses_of_queued_calls_count_from_sending)
 {
     struct scene s = {.w = NULL};
     (void)state;
@@ -166,7 +165,7 @@ static void misses_of_queued_calls_count_from_sending(void **state)
 /* Bytes that arrive while a process does not run are read after its timers: a call whose deadline
  * passed meanwhile is extended once, by the length of the stall. A silent peer times out then. The
  * lateness is remembered for 10 s. */
-static void stall_extends_deadlines_once(void **state)
+TEST(stall_extends_deadlines_once)
 {
     enum { WAIT_US = 100000, STALL_US = 300000 };
     (void)state;
@@ -198,7 +197,7 @@ static void stall_extends_deadlines_once(void **state)
 
 /* A call due shortly after the stall gets the extension too, like one due shortly before its
  * end. */
-static void call_due_after_stall_is_extended(void **state)
+TEST(call_due_after_stall_is_extended)
 {
     enum { WAIT_US = 300000, STALL_US = 290000 };
     (void)state;
@@ -219,16 +218,4 @@ static void call_due_after_stall_is_extended(void **state)
         hth_rpc_refuse(s.b.held[--s.b.held_count], HTH_E_CANCELED, 0, NULL);
         end(&s);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(deadline_follows_server_slow_with_a_third),
-        cmocka_unit_test(caller_cuts_adaptive_deadlines),
-        cmocka_unit_test(misses_of_queued_calls_count_from_sending),
-        cmocka_unit_test(stall_extends_deadlines_once),
-        cmocka_unit_test(call_due_after_stall_is_extended),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* The wait for strangers: peers with fewer than four answers (rpc.h, timeout_us). */
-#include "support/test.h"
-
 #include "rpc/swarm.h"
+#include "support/suite.h"
 
 #define MS HTH_US_PER_MS
 
@@ -74,7 +73,7 @@ static int64_t silent_for(struct scene *s)
     return took_us;
 }
 
-static void stranger_gets_initial_deadline_while_no_peer_answered(void **state)
+TEST(stranger_gets_initial_deadline_while_no_peer_answered)
 {
     struct scene s = {.w = NULL};
     (void)state;
@@ -85,7 +84,7 @@ static void stranger_gets_initial_deadline_while_no_peer_answered(void **state)
 
 /* One answer of another peer gives the expected duration: the wait is four times the minimum
  * deadline from when the call was sent, a few round trips after it began. */
-static void one_answer_of_another_peer_shortens_wait(void **state)
+TEST(one_answer_of_another_peer_shortens_wait)
 {
     struct scene s = {.w = NULL};
     (void)state;
@@ -97,7 +96,7 @@ static void one_answer_of_another_peer_shortens_wait(void **state)
     end(&s);
 }
 
-static void answer_of_another_peer_shortens_running_wait(void **state)
+TEST(answer_of_another_peer_shortens_running_wait)
 {
     struct scene s = {.w = NULL};
     struct swarm_verdict v = {.count = 0};
@@ -139,7 +138,7 @@ static int64_t met_after(struct scene *s, int64_t takes_us, int64_t within_us)
 }
 
 /* Answered within a minute; from then on the deadline covers it. */
-static void peer_slow_from_the_start_is_answered_within_a_minute(void **state)
+TEST(peer_slow_from_the_start_is_answered_within_a_minute)
 {
     struct scene s = {.w = NULL};
     (void)state;
@@ -152,7 +151,7 @@ static void peer_slow_from_the_start_is_answered_within_a_minute(void **state)
 
 /* One call in eight waits beyond 32 times the others' deadline and reaches such a peer: peers that
  * answer at once, as an attacker can, shut out no slow one. */
-static void probe_reaches_peer_slower_than_32_times(void **state)
+TEST(probe_reaches_peer_slower_than_32_times)
 {
     struct scene s = {.w = NULL};
     (void)state;
@@ -164,7 +163,7 @@ static void probe_reaches_peer_slower_than_32_times(void **state)
 
 /* Seven in eight waits are at most 32 times the deadline of the others, and the eighth grows to the
  * initial deadline. */
-static void wait_is_capped_but_for_each_eighth(void **state)
+TEST(wait_is_capped_but_for_each_eighth)
 {
     struct scene s = {.w = NULL};
     int64_t most_us = 0, probe_us = 0;
@@ -182,7 +181,7 @@ static void wait_is_capped_but_for_each_eighth(void **state)
 }
 
 /* After one to three answers the next wait is short; the waits before them do not count. */
-static void few_answers_reset_the_wait(void **state)
+TEST(few_answers_reset_the_wait)
 {
     (void)state;
     for (int answers = 1; answers <= 3; answers++) {
@@ -201,7 +200,7 @@ static void few_answers_reset_the_wait(void **state)
 }
 
 /* A peer slower than the others: its own answers raise the wait. */
-static void own_few_answers_raise_the_wait(void **state)
+TEST(own_few_answers_raise_the_wait)
 {
     struct scene s = {.w = NULL};
     (void)state;
@@ -215,7 +214,7 @@ static void own_few_answers_raise_the_wait(void **state)
 }
 
 /* Its own answers predict nothing about other peers. */
-static void own_answers_alone_keep_initial_deadline(void **state)
+TEST(own_answers_alone_keep_initial_deadline)
 {
     struct scene s = {.w = NULL};
     (void)state;
@@ -227,7 +226,7 @@ static void own_answers_alone_keep_initial_deadline(void **state)
 }
 
 /* From the fourth answer on its own durations give the deadline. */
-static void fourth_answer_ends_stranger_rule(void **state)
+TEST(fourth_answer_ends_stranger_rule)
 {
     struct scene s = {.w = NULL};
     (void)state;
@@ -242,7 +241,7 @@ static void fourth_answer_ends_stranger_rule(void **state)
 
 /* An adaptive wait may end long before the deadline in the request: only the caller's CANCEL
  * reaches the handler then. */
-static void handler_is_canceled_before_its_own_deadline(void **state)
+TEST(handler_is_canceled_before_its_own_deadline)
 {
     struct scene s = {.w = NULL};
     struct swarm_verdict v = {.count = 0};
@@ -260,22 +259,4 @@ static void handler_is_canceled_before_its_own_deadline(void **state)
     assert_true(hth_rpc_is_canceled(s.c.held[0]));
     assert_in_range(s.c.cancel_us - v.at_us, 10 * MS, 11 * MS); /* one way */
     end(&s);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stranger_gets_initial_deadline_while_no_peer_answered),
-        cmocka_unit_test(one_answer_of_another_peer_shortens_wait),
-        cmocka_unit_test(answer_of_another_peer_shortens_running_wait),
-        cmocka_unit_test(peer_slow_from_the_start_is_answered_within_a_minute),
-        cmocka_unit_test(probe_reaches_peer_slower_than_32_times),
-        cmocka_unit_test(wait_is_capped_but_for_each_eighth),
-        cmocka_unit_test(few_answers_reset_the_wait),
-        cmocka_unit_test(own_few_answers_raise_the_wait),
-        cmocka_unit_test(own_answers_alone_keep_initial_deadline),
-        cmocka_unit_test(fourth_answer_ends_stranger_rule),
-        cmocka_unit_test(handler_is_canceled_before_its_own_deadline),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,11 +3,11 @@
  * Newcomers come to a run: a few rows of hearth sim arrivals, and the judge itself.
  */
 #include "scenarios/arrivals.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 #include <string.h>
 
-static void newcomers_are_in_in_time(void **state)
+TEST(newcomers_are_in_in_time)
 {
     static const struct hth_arrival_opts cases[] = {
         {.members = 4, .newcomers = 1, .step_s = 0.1, .state_steps = 0.1},
@@ -33,7 +33,7 @@ static void newcomers_are_in_in_time(void **state)
     }
 }
 
-static void same_seed_is_the_same_run(void **state)
+TEST(same_seed_is_the_same_run)
 {
     struct hth_arrival_opts o = {
         .seed = 5, .members = 2, .newcomers = 1, .step_s = 0.1, .state_steps = 1};
@@ -48,7 +48,7 @@ static void same_seed_is_the_same_run(void **state)
     assert_true(a.hash != b.hash);
 }
 
-static void each_promise_is_judged(void **state)
+TEST(each_promise_is_judged)
 {
     static const struct {
         struct hth_arrival_report r;
@@ -71,7 +71,7 @@ static void each_promise_is_judged(void **state)
     }
 }
 
-static void arrivals_that_are_none_are_refused(void **state)
+TEST(arrivals_that_are_none_are_refused)
 {
     static const struct hth_arrival_opts cases[] = {
         {.members = 0, .newcomers = 1, .step_s = 1, .state_steps = 1},
@@ -85,16 +85,4 @@ static void arrivals_that_are_none_are_refused(void **state)
     (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++)
         assert_err(HTH_E_CONFIG, hth_sim_arrival(&cases[i], &r));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_promise_is_judged),
-        cmocka_unit_test(arrivals_that_are_none_are_refused),
-        cmocka_unit_test(same_seed_is_the_same_run),
-        cmocka_unit_test(newcomers_are_in_in_time),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,7 +5,7 @@
  */
 #include "core/mem.h"
 #include "scenarios/average.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 #include <math.h>
 #include <string.h>
@@ -42,7 +42,7 @@ static double at(const struct hth_average_opts *o, const double *row, enum hth_a
 
 /* A full grid without failures is exact after as many rounds as it has axes; a group of four sends
  * 2 (4 - 1) / 4 vectors a peer. */
-static void calm_grid_is_exact_after_one_round_per_axis(void **state)
+TEST(calm_grid_is_exact_after_one_round_per_axis)
 {
     struct hth_average_opts o = opts_of(16, "4x4", 0, 3);
     struct hth_average_report r;
@@ -68,7 +68,7 @@ static void calm_grid_is_exact_after_one_round_per_axis(void **state)
 }
 
 /* A peer that is not at the target by the cap counts as the cap, however many rounds are listed. */
-static void unreached_targets_count_as_the_cap(void **state)
+TEST(unreached_targets_count_as_the_cap)
 {
     struct hth_average_opts o = opts_of(9, "3x3", 0, 3);
     struct hth_average_report r;
@@ -83,7 +83,7 @@ static void unreached_targets_count_as_the_cap(void **state)
     hth_free(row);
 }
 
-static void same_seed_gives_the_same_row(void **state)
+TEST(same_seed_gives_the_same_row)
 {
     struct hth_average_opts o = opts_of(9, "3x3", 0.2, 3);
     struct hth_average_report a, b, c;
@@ -99,7 +99,7 @@ static void same_seed_gives_the_same_row(void **state)
 }
 
 /* Groups keep the sum, whichever peers are absent; and absent peers return. */
-static void groups_keep_the_sum_with_absent_peers(void **state)
+TEST(groups_keep_the_sum_with_absent_peers)
 {
     struct hth_average_opts o = opts_of(16, "4x4", 0.15, 20);
     struct hth_average_report r;
@@ -130,7 +130,7 @@ static void on_event(void *arg, int64_t now_us, const char *node, const char *ev
 
 /* A crash costs shares, not rounds: the others have an average all the same, and the crashed peer
  * takes part in the next round. */
-static void crash_costs_shares_not_rounds(void **state)
+TEST(crash_costs_shares_not_rounds)
 {
     struct hth_average_opts o = opts_of(16, "4x4", 0.1, 8);
     struct hth_average_report r;
@@ -149,7 +149,7 @@ static void crash_costs_shares_not_rounds(void **state)
 }
 
 /* A tenth of the speed costs time and nothing else. */
-static void slow_peers_cost_only_time(void **state)
+TEST(slow_peers_cost_only_time)
 {
     struct hth_average_opts o = opts_of(8, "8", 0, 2);
     struct hth_average_report r;
@@ -169,7 +169,7 @@ static void slow_peers_cost_only_time(void **state)
 
 /* Each side averages separately for two rounds. Then the sides are drawn again, so all agree in the
  * end. */
-static void partitioned_sides_average_separately(void **state)
+TEST(partitioned_sides_average_separately)
 {
     struct hth_average_opts o = opts_of(8, "8", 0.4, 8);
     struct hth_average_report r;
@@ -186,7 +186,7 @@ static void partitioned_sides_average_separately(void **state)
 }
 
 /* One group of all begins only when no peer is missing. */
-static void allreduce_waits_for_all_peers(void **state)
+TEST(allreduce_waits_for_all_peers)
 {
     struct hth_average_opts o = opts_of(6, "6", 0.15, 6);
     struct hth_average_report r;
@@ -208,7 +208,7 @@ static void allreduce_waits_for_all_peers(void **state)
     hth_free(row);
 }
 
-static void invalid_options_are_refused(void **state)
+TEST(invalid_options_are_refused)
 {
     struct hth_average_opts good = opts_of(16, "4x4", 0, 2), bad[11];
     struct hth_average_report r;
@@ -229,20 +229,4 @@ static void invalid_options_are_refused(void **state)
     bad[10].heal_us = bad[10].pause_us + 1;
     for (size_t i = 0; i < HTH_ARRAY_LEN(bad); i++)
         assert_err(HTH_E_CONFIG, hth_sim_average(&bad[i], 0, row, &r));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(calm_grid_is_exact_after_one_round_per_axis),
-        cmocka_unit_test(unreached_targets_count_as_the_cap),
-        cmocka_unit_test(same_seed_gives_the_same_row),
-        cmocka_unit_test(groups_keep_the_sum_with_absent_peers),
-        cmocka_unit_test(crash_costs_shares_not_rounds),
-        cmocka_unit_test(slow_peers_cost_only_time),
-        cmocka_unit_test(partitioned_sides_average_separately),
-        cmocka_unit_test(allreduce_waits_for_all_peers),
-        cmocka_unit_test(invalid_options_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

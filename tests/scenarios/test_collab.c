@@ -5,7 +5,7 @@
  */
 #include "scenarios/collab.h"
 #include "scenarios/trunk.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 static struct hth_sim_collab_opts small(enum hth_collab_case what)
 {
@@ -32,7 +32,7 @@ static void count_boots(void *arg, int64_t now_us, const char *node, const char 
     *(uint32_t *)arg += strcmp(event, "boot") == 0;
 }
 
-static void churn_replays_and_ends_with_one_model(void **state)
+TEST(churn_replays_and_ends_with_one_model)
 {
     uint32_t boots = 0;
     struct hth_sim_collab_opts o = small(HTH_COLLAB_CALM);
@@ -74,7 +74,7 @@ static void churn_replays_and_ends_with_one_model(void **state)
 }
 
 /* Trunks and losses that are NaN are not close to any other: no bound holds for them. */
-static void nan_is_close_to_nothing(void **state)
+TEST(nan_is_close_to_nothing)
 {
     const float a[3] = {3, 0, 4}, b[3] = {3, 0, 9}, nan[3] = {3, NAN, 4}, zero[3] = {0, 0, 0};
     struct hth_collab_report calm = {.points = 3, .at = {1, 2, 3}, .loss = {4, 2, 1}}, r = calm;
@@ -98,7 +98,7 @@ static void nan_is_close_to_nothing(void **state)
 }
 
 /* Every step reaches its target, and no average loses a member. */
-static void eight_trainers_reach_the_target_each_step(void **state)
+TEST(eight_trainers_reach_the_target_each_step)
 {
     struct hth_sim_collab_opts o = small(HTH_COLLAB_CALM);
     struct hth_collab_report r;
@@ -120,7 +120,7 @@ static void eight_trainers_reach_the_target_each_step(void **state)
 /* A newcomer joins a run of eight: its first step that counts comes within 2 s of its start, its
  * state within 1 s and only once; also when a donor crashes half-way, silently (seed 1, and seed 3,
  * where it was the first to be asked for the means since) or by a reset (seed 2). */
-static void newcomer_joins_within_seconds_despite_a_donors_crash(void **state)
+TEST(newcomer_joins_within_seconds_despite_a_donors_crash)
 {
     struct hth_sim_collab_opts o = small(HTH_COLLAB_NEWCOMER);
     struct hth_collab_report r;
@@ -157,7 +157,7 @@ static void newcomer_joins_within_seconds_despite_a_donors_crash(void **state)
 
 /* Where trainers step by themselves, a newcomer adopts the state once the others are further ahead
  * than trainers may differ; also when a donor crashes. */
-static void local_newcomer_adopts_the_state(void **state)
+TEST(local_newcomer_adopts_the_state)
 {
     struct hth_sim_collab_opts o = small(HTH_COLLAB_NEWCOMER);
     struct hth_collab_report r;
@@ -180,7 +180,7 @@ static void local_newcomer_adopts_the_state(void **state)
     }
 }
 
-static void curves_are_compared_at_equal_samples(void **state)
+TEST(curves_are_compared_at_equal_samples)
 {
     struct hth_collab_report a = {.points = 3, .at = {0, 10, 20}, .loss = {4, 2, 1}}, b = a;
     struct hth_collab_difference d;
@@ -204,7 +204,7 @@ static void curves_are_compared_at_equal_samples(void **state)
     assert_close(d.last, 0, 0, 1e-12);
 }
 
-static void invalid_options_are_refused(void **state)
+TEST(invalid_options_are_refused)
 {
     struct hth_sim_collab_opts o = small(HTH_COLLAB_CALM);
     struct hth_collab_report r;
@@ -215,19 +215,4 @@ static void invalid_options_are_refused(void **state)
     o = small(HTH_COLLAB_CALM);
     o.trainers = 1000;
     assert_err(HTH_E_CONFIG, hth_sim_collab(&o, &r));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nan_is_close_to_nothing),
-        cmocka_unit_test(churn_replays_and_ends_with_one_model),
-        cmocka_unit_test(eight_trainers_reach_the_target_each_step),
-        cmocka_unit_test(newcomer_joins_within_seconds_despite_a_donors_crash),
-        cmocka_unit_test(local_newcomer_adopts_the_state),
-        cmocka_unit_test(curves_are_compared_at_equal_samples),
-        cmocka_unit_test(invalid_options_are_refused),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

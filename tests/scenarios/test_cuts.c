@@ -3,14 +3,14 @@
  * A run's network is cut in two: a tenth of the rows of hearth sim cuts, and the judge itself.
  */
 #include "scenarios/cuts.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 #include <string.h>
 
 /* Rows. It does not divide the 24 rows of a split, so that all lengths and modes come up. */
 #define EVERY 23
 
-static void parts_become_one_model(void **state)
+TEST(parts_become_one_model)
 {
     uint32_t strict = 0, lengths = 0;
 
@@ -37,7 +37,7 @@ static void parts_become_one_model(void **state)
     assert_int_equal(lengths, 0x3f);
 }
 
-static void same_seed_is_the_same_run(void **state)
+TEST(same_seed_is_the_same_run)
 {
     struct hth_cut_opts o = {.seed = 5, .members = 4, .away = 1, .cut_us = 15 * HTH_US_PER_S};
     struct hth_cut_report a, b;
@@ -52,7 +52,7 @@ static void same_seed_is_the_same_run(void **state)
     assert_true(a.hash != b.hash);
 }
 
-static void each_promise_is_judged(void **state)
+TEST(each_promise_is_judged)
 {
     const int64_t long_us = 30 * HTH_US_PER_S;
     static const struct {
@@ -85,7 +85,7 @@ static void each_promise_is_judged(void **state)
     }
 }
 
-static void cuts_that_are_none_are_refused(void **state)
+TEST(cuts_that_are_none_are_refused)
 {
     static const struct hth_cut_opts cases[] = {
         {.members = 1, .away = 1, .cut_us = 1}, {.members = 17, .away = 1, .cut_us = 1},
@@ -97,16 +97,4 @@ static void cuts_that_are_none_are_refused(void **state)
     (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++)
         assert_err(HTH_E_CONFIG, hth_sim_cut(&cases[i], &r));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_promise_is_judged),
-        cmocka_unit_test(cuts_that_are_none_are_refused),
-        cmocka_unit_test(same_seed_is_the_same_run),
-        cmocka_unit_test(parts_become_one_model),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

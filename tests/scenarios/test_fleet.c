@@ -3,7 +3,7 @@
  * test_fleet.c: a whole run in a world: calm, with Byzantine plug-ins, and with planted faults that
  * its checks must find.
  */
-#include "support/test.h"
+#include "support/suite.h"
 
 #include "core/mem.h"
 #include "experts/server.h"
@@ -56,7 +56,7 @@ const char *__lsan_default_options(void)
     return "detect_leaks=0";
 }
 
-static void finds_a_backward_that_is_applied_twice(void **state)
+TEST(finds_a_backward_that_is_applied_twice)
 {
     static const char text[] =
         "name: planted\nduration_s: 30\nsafety: 0.6\nswarm: { hosts: 4, trainers: 2 }\n"
@@ -75,17 +75,11 @@ static void finds_a_backward_that_is_applied_twice(void **state)
     print_message("found with seed %" PRIu64 ": %s\n", seed, r.why);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(finds_a_backward_that_is_applied_twice)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
-
 #else
 
 /* ---- calm ---------------------------------------------------------------------------------- */
 
-static void calm_fleets_learn_and_agree(void **state)
+TEST(calm_fleets_learn_and_agree)
 {
     struct hth_scenario_report r, again;
     static const char text[] =
@@ -108,7 +102,7 @@ static void calm_fleets_learn_and_agree(void **state)
 }
 
 /* Ghosts do everything except learning. */
-static void ghosts_train_without_learning(void **state)
+TEST(ghosts_train_without_learning)
 {
     struct hth_scenario_report r;
     (void)state;
@@ -123,7 +117,7 @@ static void ghosts_train_without_learning(void **state)
 }
 
 /* Disks that are too small for the hosts' files: writes fail, and the run continues. */
-static void full_disks_do_not_stop_the_run(void **state)
+TEST(full_disks_do_not_stop_the_run)
 {
     struct hth_scenario_report r;
     (void)state;
@@ -188,7 +182,7 @@ static void knocker_stop(void *self)
     hth_free(k);
 }
 
-static void fleet_accepts_attackers_of_a_test(void **state)
+TEST(fleet_accepts_attackers_of_a_test)
 {
     static const struct hth_malice kind = {
         .name = "knocker", .start = knocker_start, .stop = knocker_stop};
@@ -221,7 +215,7 @@ static void fleet_accepts_attackers_of_a_test(void **state)
 }
 
 /* More attackers than a fleet may have, also where their sum wraps around. */
-static void too_many_attackers_are_refused(void **state)
+TEST(too_many_attackers_are_refused)
 {
     const struct hth_fleet_malice malice[] = {{&hth_malice_mute, UINT32_MAX},
                                               {&hth_malice_liar, 1}};
@@ -236,7 +230,7 @@ static void too_many_attackers_are_refused(void **state)
 }
 
 /* A trunk that became NaN between two checks is found, though no distance to it can be measured. */
-static void finds_a_trunk_that_is_not_finite(void **state)
+TEST(finds_a_trunk_that_is_not_finite)
 {
     struct hth_fleet_opts o = HTH_FLEET_OPTS_INIT;
     struct hth_world_opts w = HTH_WORLD_OPTS_INIT;
@@ -262,7 +256,7 @@ static void finds_a_trunk_that_is_not_finite(void **state)
 
 /* One host of seven that never answers must not stop all trainers. With these seeds the gate
  * selects it from the first step on. */
-static void mute_host_costs_few_updates(void **state)
+TEST(mute_host_costs_few_updates)
 {
     static const char text[] = "name: mute\nduration_s: 60\nsafety: 0.5\n"
                                "swarm: { hosts: 6, trainers: 2, averaging: off }\n%s";
@@ -332,7 +326,7 @@ static void give(struct fake *f, float a, float b)
     hth_blob_unref(average);
 }
 
-static void finds_averages_outside_the_hull(void **state)
+TEST(finds_averages_outside_the_hull)
 {
     struct hth_world *w = hth_world_new(1, NULL);
     int broken = 0;
@@ -378,7 +372,7 @@ static void finds_averages_outside_the_hull(void **state)
 
 /* The first averager offered the same values with two schemas: an average belongs to one of
  * them. */
-static void average_must_fit_one_of_two_equal_offers(void **state)
+TEST(average_must_fit_one_of_two_equal_offers)
 {
     struct hth_world *w = hth_world_new(1, NULL);
     int broken = 0;
@@ -415,7 +409,7 @@ static void average_must_fit_one_of_two_equal_offers(void **state)
 /* ---- who may end --------------------------------------------------------------------------- */
 
 /* A host's disk is damaged when all is calm, long after the faults' damage was repaired. */
-static void finds_a_host_that_fails_after_the_faults(void **state)
+TEST(finds_a_host_that_fails_after_the_faults)
 {
     struct hth_fleet_opts o = HTH_FLEET_OPTS_INIT;
     struct hth_world_opts w = HTH_WORLD_OPTS_INIT;
@@ -440,23 +434,6 @@ static void finds_a_host_that_fails_after_the_faults(void **state)
     assert_non_null(strstr(hth_fleet_why(f), "host0: experts/"));
     hth_world_free(world);
     hth_fleet_free(f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(calm_fleets_learn_and_agree),
-        cmocka_unit_test(ghosts_train_without_learning),
-        cmocka_unit_test(full_disks_do_not_stop_the_run),
-        cmocka_unit_test(fleet_accepts_attackers_of_a_test),
-        cmocka_unit_test(too_many_attackers_are_refused),
-        cmocka_unit_test(finds_a_trunk_that_is_not_finite),
-        cmocka_unit_test(mute_host_costs_few_updates),
-        cmocka_unit_test(finds_averages_outside_the_hull),
-        cmocka_unit_test(average_must_fit_one_of_two_equal_offers),
-        cmocka_unit_test(finds_a_host_that_fails_after_the_faults),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }
 
 #endif

@@ -3,11 +3,11 @@
  * Keys that bring nothing, or not for long: a few small rows of hearth sim keys, and the judge.
  */
 #include "scenarios/keys.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 #include <string.h>
 
-static void a_run_keeps_its_pace(void **state)
+TEST(a_run_keeps_its_pace)
 {
     static const struct hth_keys_opts cases[] = {
         {.keys = 1, .trainers = 3, .kind = HTH_KEYS_DECLARE, .minutes = 1},
@@ -35,7 +35,7 @@ static void a_run_keeps_its_pace(void **state)
     }
 }
 
-static void each_promise_is_judged(void **state)
+TEST(each_promise_is_judged)
 {
     static const struct hth_keys_report good = {.steps_ratio = 0.92};
     static const struct hth_keys_report slow = {.steps_ratio = 0.919};
@@ -47,7 +47,7 @@ static void each_promise_is_judged(void **state)
     assert_non_null(strstr(hth_keys_broken(&asked), "reduce"));
 }
 
-static void keys_that_are_none_are_refused(void **state)
+TEST(keys_that_are_none_are_refused)
 {
     static const struct hth_keys_opts cases[] = {
         {.keys = 0, .trainers = 1, .minutes = 1},
@@ -62,15 +62,4 @@ static void keys_that_are_none_are_refused(void **state)
     (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++)
         assert_err(HTH_E_CONFIG, hth_sim_keys(&cases[i], &r));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(each_promise_is_judged),
-        cmocka_unit_test(keys_that_are_none_are_refused),
-        cmocka_unit_test(a_run_keeps_its_pace),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,7 +6,7 @@
 #include "core/rng.h"
 #include "scenarios/idx.h"
 #include "scenarios/learn.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 #include <math.h>
 #include <string.h>
@@ -86,7 +86,7 @@ static struct hth_learn_report run(const struct hth_learn_opts *o)
     return r;
 }
 
-static void trainer_learns_and_replays(void **state)
+TEST(trainer_learns_and_replays)
 {
     struct hth_learn_opts o = small();
     struct hth_learn_report first = run(&o), again;
@@ -105,7 +105,7 @@ static void trainer_learns_and_replays(void **state)
 }
 
 /* A lost request's answer is missing; a refused request's answer comes later. */
-static void lost_requests_miss_answers_and_refused_ones_do_not(void **state)
+TEST(lost_requests_miss_answers_and_refused_ones_do_not)
 {
     struct hth_learn_opts o = small();
     struct hth_learn_report calm, lost, refused;
@@ -125,7 +125,7 @@ static void lost_requests_miss_answers_and_refused_ones_do_not(void **state)
     assert_true(refused.answered > 0.95 && refused.samples_per_s < calm.samples_per_s);
 }
 
-static void host_faults_show_in_their_own_numbers(void **state)
+TEST(host_faults_show_in_their_own_numbers)
 {
     struct hth_learn_opts o = small();
     struct hth_learn_report calm = run(&o), r;
@@ -146,7 +146,7 @@ static void host_faults_show_in_their_own_numbers(void **state)
     assert_true(r.deaths == 0 && r.virtual_s > 1.05 * calm.virtual_s);
 }
 
-static void dense_model_and_several_trainers_run(void **state)
+TEST(dense_model_and_several_trainers_run)
 {
     struct hth_learn_opts o = small();
     struct hth_learn_report r;
@@ -165,7 +165,7 @@ static void dense_model_and_several_trainers_run(void **state)
     assert_true(r.eval[r.evals - 1].accuracy > 0.4);
 }
 
-static void text_model_learns(void **state)
+TEST(text_model_learns)
 {
     static char text[4096];
     struct hth_learn_opts o = small();
@@ -184,7 +184,7 @@ static void text_model_learns(void **state)
 }
 
 /* The number of evaluations does not change the training. */
-static void evaluations_do_not_change_training(void **state)
+TEST(evaluations_do_not_change_training)
 {
     struct hth_learn_opts o = small();
     struct hth_learn_report few, many;
@@ -205,7 +205,7 @@ static void evaluations_do_not_change_training(void **state)
     assert_float_equal(many.samples_per_s / few.samples_per_s, 1, 0.05);
 }
 
-static void invalid_options_are_refused(void **state)
+TEST(invalid_options_are_refused)
 {
     struct hth_learn_report r;
     struct hth_learn_opts o = small();
@@ -225,19 +225,4 @@ static void invalid_options_are_refused(void **state)
     o = small();
     o.limit_us = HTH_US_PER_S / 10;
     assert_err(HTH_E_TIMEOUT, hth_sim_learn(&o, &r));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(trainer_learns_and_replays),
-        cmocka_unit_test(lost_requests_miss_answers_and_refused_ones_do_not),
-        cmocka_unit_test(host_faults_show_in_their_own_numbers),
-        cmocka_unit_test(dense_model_and_several_trainers_run),
-        cmocka_unit_test(text_model_learns),
-        cmocka_unit_test(evaluations_do_not_change_training),
-        cmocka_unit_test(invalid_options_are_refused),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

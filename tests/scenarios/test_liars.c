@@ -8,7 +8,7 @@
 
 #include "collab/collab.h"
 #include "scenarios/fleet_int.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 #define HOSTS    2
 #define TRAINERS 4
@@ -151,7 +151,7 @@ static void attacker_is_in_steps(const struct hth_malice *kind)
     play_free(&p);
 }
 
-static void lies_reach_averages_and_end_no_run(void **state)
+TEST(lies_reach_averages_and_end_no_run)
 {
     /* Values are in the next average. A vector as small as this model's is reduced whole by one of
      * the five members, drawn anew in each round (averaging/shares.h): a usurper that is in all of
@@ -182,7 +182,7 @@ static void lies_reach_averages_and_end_no_run(void **state)
 
 static struct outcome calm; /* when nobody lies */
 
-static void honest_run_drops_no_round(void **state)
+TEST(honest_run_drops_no_round)
 {
     (void)state;
     calm = live(NULL, HTH_SHARE_BATCH, 0);
@@ -192,7 +192,7 @@ static void honest_run_drops_no_round(void **state)
 /* It comes again and again as a new process, and no caller trusts it with parts twice within five
  * minutes: so at most one round of each fails, and the run keeps its pace. Where trainers step by
  * themselves they do not wait for it at all. */
-static void deserters_are_dropped_and_excluded(void **state)
+TEST(deserters_are_dropped_and_excluded)
 {
     (void)state;
     attacker_is_in_steps(&hth_malice_deserter);
@@ -210,7 +210,7 @@ static void deserters_are_dropped_and_excluded(void **state)
 
 /* A chain that claims more samples than any other is fetched, and its state is of no use: the run
  * goes on with its own. */
-static void pretenders_end_no_run(void **state)
+TEST(pretenders_end_no_run)
 {
     struct play p;
     struct hth_fleet_stats stats;
@@ -236,7 +236,7 @@ static void pretenders_end_no_run(void **state)
 }
 
 /* It is there before the run has begun, and keeps nobody from beginning for long. */
-static void pretenders_keep_no_run_from_beginning(void **state)
+TEST(pretenders_keep_no_run_from_beginning)
 {
     struct play p;
     struct hth_fleet_stats stats;
@@ -258,7 +258,7 @@ static void pretenders_keep_no_run_from_beginning(void **state)
 }
 
 /* Notes that are old, or on another board, are no news to anybody. */
-static void replayers_change_nothing(void **state)
+TEST(replayers_change_nothing)
 {
     struct outcome batch = live(&hth_malice_replayer, HTH_SHARE_BATCH, 0);
     struct outcome alone = live(NULL, HTH_SHARE_LOCAL, 0);
@@ -269,18 +269,4 @@ static void replayers_change_nothing(void **state)
     assert_true(batch.updates * 100 > calm.updates * 95);
     assert_true(local.drops == 0 && local.failed == 0);
     assert_true(local.updates * 100 > alone.updates * 95);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(lies_reach_averages_and_end_no_run),
-        cmocka_unit_test(honest_run_drops_no_round),
-        cmocka_unit_test(deserters_are_dropped_and_excluded),
-        cmocka_unit_test(pretenders_end_no_run),
-        cmocka_unit_test(pretenders_keep_no_run_from_beginning),
-        cmocka_unit_test(replayers_change_nothing),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,7 +6,7 @@
 #include "core/limits.h"
 #include "core/mem.h"
 #include "scenarios/churn.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 #include <math.h>
 #include <string.h>
@@ -39,7 +39,7 @@ static void assert_mean(double x, double expected, double variance)
         fail_msg("%g is not %g +- %g", x, expected, error);
 }
 
-static void poisson_sessions_are_exponential(void **state)
+TEST(poisson_sessions_are_exponential)
 {
     (void)state;
     struct hth_life life = HTH_LIFE_INIT;
@@ -54,7 +54,7 @@ static void poisson_sessions_are_exponential(void **state)
 }
 
 /* Mean s Gamma(1 + 1/k), second moment s^2 Gamma(1 + 2/k). */
-static void weibull_sessions_have_their_moments(void **state)
+TEST(weibull_sessions_have_their_moments)
 {
     (void)state;
     static const double shapes[] = {0.5, 0.8, 1.0, 2.0, 5.0};
@@ -79,7 +79,7 @@ static void weibull_sessions_have_their_moments(void **state)
 }
 
 /* P(up longer than t) = exp(-integral of the rate), from any hour of the day. */
-static void diurnal_sessions_follow_the_time_of_day(void **state)
+TEST(diurnal_sessions_follow_the_time_of_day)
 {
     (void)state;
     struct hth_life life = HTH_LIFE_INIT;
@@ -112,7 +112,7 @@ static void diurnal_sessions_follow_the_time_of_day(void **state)
                          hth_life_draw(&shifted, &b, 0, true));
 }
 
-static void invalid_lives_are_refused(void **state)
+TEST(invalid_lives_are_refused)
 {
     (void)state;
     struct hth_life life = HTH_LIFE_INIT;
@@ -139,7 +139,7 @@ static void invalid_lives_are_refused(void **state)
 /* ---- churn --------------------------------------------------------------------------------- */
 
 /* In the long run a node is up for up / (up + down) of the time. */
-static void share_of_downtime_matches_the_means(void **state)
+TEST(share_of_downtime_matches_the_means)
 {
     (void)state;
     enum { NODES = 200, SAMPLES = 200 };
@@ -179,7 +179,7 @@ static void share_of_downtime_matches_the_means(void **state)
 
 /* With under_way the share of nodes that are down is at its long-run value at once; without it all
  * nodes begin up. */
-static void churn_under_way_starts_in_balance(void **state)
+TEST(churn_under_way_starts_in_balance)
 {
     (void)state;
     enum { NODES = 1200 };
@@ -206,7 +206,7 @@ static void churn_under_way_starts_in_balance(void **state)
     }
 }
 
-static void nodes_of_a_provider_fail_together(void **state)
+TEST(nodes_of_a_provider_fail_together)
 {
     (void)state;
     enum { NODES = 40, PROVIDERS = 4 };
@@ -239,7 +239,7 @@ static void nodes_of_a_provider_fail_together(void **state)
 }
 
 /* Churn has its own generators: draws of the world do not change it. */
-static void churn_depends_on_its_seed_only(void **state)
+TEST(churn_depends_on_its_seed_only)
 {
     (void)state;
     struct hth_churn_stats stats[3];
@@ -269,7 +269,7 @@ static enum hth_err parse(const char *text, struct hth_avail *out, char error[HT
     return err;
 }
 
-static void parser_reads_traces(void **state)
+TEST(parser_reads_traces)
 {
     (void)state;
     struct hth_avail a;
@@ -293,7 +293,7 @@ static void parser_reads_traces(void **state)
     hth_avail_clear(&a);
 }
 
-static void errors_of_traces_name_line_and_column(void **state)
+TEST(errors_of_traces_name_line_and_column)
 {
     (void)state;
 #define HEAD "peer,on,off,up,down,speed\n"
@@ -332,7 +332,7 @@ static void errors_of_traces_name_line_and_column(void **state)
 }
 
 /* Rows and peers beyond the limits are refused, and the memory is freed. */
-static void size_of_traces_is_bounded(void **state)
+TEST(size_of_traces_is_bounded)
 {
     (void)state;
     struct hth_avail a;
@@ -362,7 +362,7 @@ static void size_of_traces_is_bounded(void **state)
     hth_free(text);
 }
 
-static void nodes_follow_the_rows_of_a_trace(void **state)
+TEST(nodes_follow_the_rows_of_a_trace)
 {
     (void)state;
     struct hth_avail a;
@@ -389,23 +389,4 @@ static void nodes_follow_the_rows_of_a_trace(void **state)
     hth_world_free(w);
     hth_churn_free(churn);
     hth_avail_clear(&a);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(poisson_sessions_are_exponential),
-        cmocka_unit_test(weibull_sessions_have_their_moments),
-        cmocka_unit_test(diurnal_sessions_follow_the_time_of_day),
-        cmocka_unit_test(invalid_lives_are_refused),
-        cmocka_unit_test(share_of_downtime_matches_the_means),
-        cmocka_unit_test(churn_under_way_starts_in_balance),
-        cmocka_unit_test(nodes_of_a_provider_fail_together),
-        cmocka_unit_test(churn_depends_on_its_seed_only),
-        cmocka_unit_test(parser_reads_traces),
-        cmocka_unit_test(errors_of_traces_name_line_and_column),
-        cmocka_unit_test(size_of_traces_is_bounded),
-        cmocka_unit_test(nodes_follow_the_rows_of_a_trace),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

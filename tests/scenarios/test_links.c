@@ -5,7 +5,7 @@
  * adaptively.
  */
 #include "scenarios/links.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 #define PEERS 24
 
@@ -18,7 +18,7 @@ static struct hth_links_opts hybrid(double *bandwidth)
     return opts;
 }
 
-static void hybrid_group_matches_dedloc(void **state)
+TEST(hybrid_group_matches_dedloc)
 {
     static const double want[HTH_LINKS_WAYS] = {5.43, 13.0, 2.83};
     double bandwidth[PEERS], seconds[HTH_LINKS_WAYS];
@@ -41,7 +41,7 @@ static void hybrid_group_matches_dedloc(void **state)
 
 /* Links of 20 to 100 Mbit/s, on which parts take long and probes wait behind them: no member is
  * abandoned, and each further byte costs as much as the formulas say. */
-static void slow_links_match_the_formulas(void **state)
+TEST(slow_links_match_the_formulas)
 {
     static const struct {
         double first, others; /* Mbit/s */
@@ -67,7 +67,7 @@ static void slow_links_match_the_formulas(void **state)
     }
 }
 
-static void same_options_give_the_same_trace(void **state)
+TEST(same_options_give_the_same_trace)
 {
     double bandwidth[PEERS];
     struct hth_links_opts opts = hybrid(bandwidth);
@@ -80,7 +80,7 @@ static void same_options_give_the_same_trace(void **state)
     assert_true(row.trace == again.trace && row.simulated_s == again.simulated_s);
 }
 
-static void invalid_options_are_refused(void **state)
+TEST(invalid_options_are_refused)
 {
     double bandwidth[PEERS];
     struct hth_links_opts opts = hybrid(bandwidth);
@@ -96,15 +96,4 @@ static void invalid_options_are_refused(void **state)
     assert_err(HTH_E_CONFIG, hth_sim_links(&opts, HTH_LINKS_SERVER, &row));
     bandwidth[3] = NAN;
     assert_err(HTH_E_CONFIG, hth_sim_links(&opts, HTH_LINKS_SERVER, &row));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hybrid_group_matches_dedloc),
-        cmocka_unit_test(slow_links_match_the_formulas),
-        cmocka_unit_test(same_options_give_the_same_trace),
-        cmocka_unit_test(invalid_options_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,7 +10,7 @@
 #include "dht/board.h"
 #include "rpc/rpc.h"
 #include "scenarios/fleet.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 #define S        HTH_US_PER_S
 #define WINDOW_S 3 /* of a look */
@@ -236,7 +236,7 @@ static uint64_t alone(enum hth_share_mode mode, uint32_t trainers)
     return *of;
 }
 
-static void false_step_does_not_stop_a_run(void **state)
+TEST(false_step_does_not_stop_a_run)
 {
     uint64_t with[2], after[2], usual = alone(HTH_SHARE_BATCH, 4);
 
@@ -253,7 +253,7 @@ static void false_step_does_not_stop_a_run(void **state)
 }
 
 /* Nobody listens where such words come from, and they soon count for nothing. */
-static void false_samples_do_not_stop_a_run(void **state)
+TEST(false_samples_do_not_stop_a_run)
 {
     uint64_t with[2], after[2], usual = alone(HTH_SHARE_BATCH, 4);
 
@@ -309,7 +309,7 @@ static void check_few(enum hth_share_mode mode, uint32_t trainers, const uint64_
 /* A key that answers claims endless samples and never joins a group: the trainers wait for it once,
  * and its samples do not count. Of two trainers the other one is asked for as long as a quorum
  * needs it. */
-static void absent_member_is_awaited_once(void **state)
+TEST(absent_member_is_awaited_once)
 {
     static const enum lie lies[] = {PRESENCE, AHEAD, SPEED};
 
@@ -333,7 +333,7 @@ static void absent_member_is_awaited_once(void **state)
     listens = false;
 }
 
-static void false_round_does_not_end_a_run(void **state)
+TEST(false_round_does_not_end_a_run)
 {
     static const uint64_t rounds[] = {1u << 30, UINT32_MAX};
     static const uint32_t trainers[] = {2, 4};
@@ -354,7 +354,7 @@ static void false_round_does_not_end_a_run(void **state)
     }
 }
 
-static void false_grid_does_not_move_a_run(void **state)
+TEST(false_grid_does_not_move_a_run)
 {
     uint64_t with[2], after[2], rounds = alone(HTH_SHARE_LOCAL, 4);
     uint64_t updates = alone(HTH_SHARE_BATCH, 4);
@@ -368,17 +368,4 @@ static void false_grid_does_not_move_a_run(void **state)
     /* As many as there are trainers end it while they are there, and no longer. */
     live(4, HTH_SHARE_LOCAL, 4, 4, with, after);
     assert_true(after[1] > rounds / 2);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(false_step_does_not_stop_a_run),
-        cmocka_unit_test(false_samples_do_not_stop_a_run),
-        cmocka_unit_test(absent_member_is_awaited_once),
-        cmocka_unit_test(false_round_does_not_end_a_run),
-        cmocka_unit_test(false_grid_does_not_move_a_run),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

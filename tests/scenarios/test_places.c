@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_places.c: some rows of `hearth sim places`, which has many seeds. */
 #include "scenarios/places.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 #include <math.h>
 
-static void every_place_gets_one_host(void **state)
+TEST(every_place_gets_one_host)
 {
     static const uint32_t hosts[] = {1, 2, 7, 40};
 
@@ -24,19 +24,11 @@ static void every_place_gets_one_host(void **state)
             }
 }
 
-static void too_many_hosts_are_refused(void **state)
+TEST(too_many_hosts_are_refused)
 {
     const struct hth_sim_places_opts opts = {.hosts = HTH_PLACES_HOSTS_MAX + 1};
     struct hth_sim_places_row row;
 
     (void)state;
     assert_err(HTH_E_CONFIG, hth_sim_places(&opts, &row));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_place_gets_one_host),
-                                       cmocka_unit_test(too_many_hosts_are_refused)};
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

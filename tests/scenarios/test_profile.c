@@ -5,7 +5,7 @@
 #include "scenarios/file.h"
 #include "sim/profile.h"
 #include "sim/world.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 static const char good[] = "name: bench\n"
                            "workers: 2\n"
@@ -40,7 +40,7 @@ static double us_of(const struct hth_profile *p, enum hth_work_kind kind, double
 #define ROW(d)     (16.0 * (d) * (d)) /* operations of a row, forward */
 #define near(a, b) assert_close(a, b, 1e-9, 0)
 
-static void times_are_interpolated(void **state)
+TEST(times_are_interpolated)
 {
     (void)state;
     struct hth_profile *p = parse(good);
@@ -105,7 +105,7 @@ static void run_two(const struct hth_device *device, int64_t us[2])
     hth_world_free(w);
 }
 
-static void node_charges_measured_times(void **state)
+TEST(node_charges_measured_times)
 {
     (void)state;
     struct hth_profile *p = parse(good);
@@ -139,7 +139,7 @@ static void refuses(const char *text, const char *words)
 
 #define HEAD "name: a\nworkers: 1\ngflops: 1\ngbytes_per_s: 1\n"
 
-static void errors_of_files_name_the_key(void **state)
+TEST(errors_of_files_name_the_key)
 {
     (void)state;
     refuses("", "empty");
@@ -159,7 +159,7 @@ static void errors_of_files_name_the_key(void **state)
     refuses(HEAD "forward: &a\n - { d: 8, rows: 2, us: 1 }\nbackward: *a\n", "");
 }
 
-static void size_of_profiles_is_bounded(void **state)
+TEST(size_of_profiles_is_bounded)
 {
     (void)state;
     size_t max = HTH_PROFILE_BYTES_MAX + 1, len = strlen(HEAD) + strlen("step:\n");
@@ -182,7 +182,7 @@ static void size_of_profiles_is_bounded(void **state)
 }
 
 /* The same world is slower with slower peers, by the times of the profile. */
-static void scenario_devices_use_their_profile(void **state)
+TEST(scenario_devices_use_their_profile)
 {
     (void)state;
     static const char text[] = "name: t\nnodes: 4\nduration_s: 30\nsafety: 0\n"
@@ -213,16 +213,4 @@ static void scenario_devices_use_their_profile(void **state)
     assert_float_equal(median[1] - median[0], 8 * 12500, 200);
     s->devices[0].measured = NULL;
     hth_scenario_free(s);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(times_are_interpolated),
-        cmocka_unit_test(node_charges_measured_times),
-        cmocka_unit_test(errors_of_files_name_the_key),
-        cmocka_unit_test(size_of_profiles_is_bounded),
-        cmocka_unit_test(scenario_devices_use_their_profile),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,7 +10,7 @@
 #include "core/mem.h"
 #include "scenarios/published.h"
 #include "scenarios/pure_means.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 #define SEEDS 200
 
@@ -42,7 +42,7 @@ static size_t check_errors(const struct hth_published *p, const struct hth_pure_
     return off;
 }
 
-static void all_published_figures_are_reproduced(void **state)
+TEST(all_published_figures_are_reproduced)
 {
     size_t off = 0, errors = 0;
     (void)state;
@@ -65,7 +65,7 @@ static void all_published_figures_are_reproduced(void **state)
 
 /* For the three published figures that are off, ours agree with the expectation as far as seeds can
  * show it. The last is a mean that 200 seeds miss by a factor of 30 and 20000 by a fifth. */
-static void ours_agree_with_expectation_where_published_is_off(void **state)
+TEST(ours_agree_with_expectation_where_published_is_off)
 {
     struct hth_pure_opts opts = HTH_PURE_OPTS_INIT;
     double expected[4], *got;
@@ -81,7 +81,7 @@ static void ours_agree_with_expectation_where_published_is_off(void **state)
     hth_free(got);
 }
 
-static void allreduce_rounds_match_the_formula(void **state)
+TEST(allreduce_rounds_match_the_formula)
 {
     static const uint32_t peers[] = {512, 768, 900, 1024};
     static const double p_fails[] = {0, 0.001, 0.005, 0.01};
@@ -100,14 +100,4 @@ static void allreduce_rounds_match_the_formula(void **state)
                 &opts, got[hth_pure_at(&opts, HTH_PURE_REACHED_1E9)]));
             hth_free(got);
         }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_published_figures_are_reproduced),
-        cmocka_unit_test(ours_agree_with_expectation_where_published_is_off),
-        cmocka_unit_test(allreduce_rounds_match_the_formula),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

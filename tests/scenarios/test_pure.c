@@ -7,7 +7,7 @@
  */
 #include "core/mem.h"
 #include "scenarios/pure_means.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 #define N_MAX 9
 
@@ -211,7 +211,7 @@ static void check(enum hth_pure_method method, uint32_t n, const char *grid, dou
     check_failure(method, HTH_PURE_ABSENT, n, grid, p, matrix);
 }
 
-static void errors_match_enumeration(void **state)
+TEST(errors_match_enumeration)
 {
     (void)state;
     check(HTH_PURE_GOSSIP, 5, "5", 0, gossip_matrix);
@@ -222,7 +222,7 @@ static void errors_match_enumeration(void **state)
     check(HTH_PURE_MOSHPIT, 9, "3x3", 0.3, grid_matrix);
 }
 
-static void each_failure_matches_enumeration(void **state)
+TEST(each_failure_matches_enumeration)
 {
     (void)state;
     check_failure(HTH_PURE_MOSHPIT, HTH_PURE_SLOW, 9, "3x3", 0.3, late_matrix);
@@ -234,7 +234,7 @@ static void each_failure_matches_enumeration(void **state)
 
 /* One round of one group with crashes: all patterns of alive, crashed before and crashed after its
  * values went out, and of each number's reducer being alive or not. */
-static void crashes_match_enumeration(void **state)
+TEST(crashes_match_enumeration)
 {
     enum { N = 5, PATTERNS = 243 };
     struct hth_pure_opts opts = opts_of(HTH_PURE_MOSHPIT, N, "5", 0.3, 1);
@@ -263,7 +263,7 @@ static void crashes_match_enumeration(void **state)
 }
 
 /* A peer that fails for two rounds fails in both: the second changes nothing in a single group. */
-static void held_failures_change_nothing_in_one_group(void **state)
+TEST(held_failures_change_nothing_in_one_group)
 {
     struct hth_pure_opts opts = opts_of(HTH_PURE_MOSHPIT, 6, "6", 0.3, 4);
     double row[16];
@@ -286,7 +286,7 @@ static void held_failures_change_nothing_in_one_group(void **state)
 /* ---- properties ---------------------------------------------------------------------------- */
 
 /* Full grids without failures are exact after as many rounds as there are axes, and not earlier. */
-static void full_grids_are_exact_after_one_round_per_axis(void **state)
+TEST(full_grids_are_exact_after_one_round_per_axis)
 {
     static const struct {
         uint32_t peers, rounds;
@@ -307,7 +307,7 @@ static void full_grids_are_exact_after_one_round_per_axis(void **state)
 
 /* Groups keep the sum, so both errors are equal; push-sum finds the mean despite absences; gossip
  * agrees on another value. */
-static void groups_and_pushsum_find_the_mean(void **state)
+TEST(groups_and_pushsum_find_the_mean)
 {
     (void)state;
     for (int m = HTH_PURE_GOSSIP; m < HTH_PURE_METHODS; m++) {
@@ -326,7 +326,7 @@ static void groups_and_pushsum_find_the_mean(void **state)
 
 /* Exact expectations equal those by enumeration where all patterns can be counted; elsewhere the
  * means of many seeds are near them. */
-static void exact_expectations_match_enumeration_and_seeds(void **state)
+TEST(exact_expectations_match_enumeration_and_seeds)
 {
     static const struct {
         enum hth_pure_method method;
@@ -374,7 +374,7 @@ static void exact_expectations_match_enumeration_and_seeds(void **state)
     assert_err(HTH_E_CONFIG, hth_pure_expected(&opts, want));
 }
 
-static void allreduce_rounds_match_the_formula(void **state)
+TEST(allreduce_rounds_match_the_formula)
 {
     (void)state;
     for (uint32_t peers = 64; peers <= 512; peers *= 2) {
@@ -392,7 +392,7 @@ static void allreduce_rounds_match_the_formula(void **state)
 }
 
 /* Vectors sent by a peer in a round. */
-static void vectors_sent_match_the_formulas(void **state)
+TEST(vectors_sent_match_the_formulas)
 {
     static const struct {
         enum hth_pure_method method;
@@ -420,7 +420,7 @@ static void vectors_sent_match_the_formulas(void **state)
 }
 
 /* A target that is not reached counts as the cap, and is reported. */
-static void unreached_targets_count_as_the_cap(void **state)
+TEST(unreached_targets_count_as_the_cap)
 {
     struct hth_pure_opts opts = opts_of(HTH_PURE_GOSSIP, 200, "20x20", 0, 4);
     double *got;
@@ -433,7 +433,7 @@ static void unreached_targets_count_as_the_cap(void **state)
 }
 
 /* A seed gives the same row in any order and on any thread. */
-static void row_depends_on_seed_only(void **state)
+TEST(row_depends_on_seed_only)
 {
     (void)state;
     for (int m = 0; m < HTH_PURE_METHODS; m++) {
@@ -453,7 +453,7 @@ static void row_depends_on_seed_only(void **state)
     }
 }
 
-static void invalid_options_are_refused(void **state)
+TEST(invalid_options_are_refused)
 {
     struct hth_pure_opts good = HTH_PURE_OPTS_INIT;
     struct hth_pure *pure;
@@ -486,7 +486,7 @@ static void invalid_options_are_refused(void **state)
 
 /* ---- mixing -------------------------------------------------------------------------------- */
 
-static void mixing_matches_theorem_3_2(void **state)
+TEST(mixing_matches_theorem_3_2)
 {
     static const struct {
         uint32_t peers, groups;
@@ -517,24 +517,4 @@ static void mixing_matches_theorem_3_2(void **state)
     assert_err(HTH_E_CONFIG, hth_mixing_block(&bad, 0, 1, &sum, &square));
     bad = (struct hth_mixing_opts){8, 0, 1, 1};
     assert_err(HTH_E_CONFIG, hth_mixing_block(&bad, 0, 1, &sum, &square));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(errors_match_enumeration),
-        cmocka_unit_test(each_failure_matches_enumeration),
-        cmocka_unit_test(crashes_match_enumeration),
-        cmocka_unit_test(held_failures_change_nothing_in_one_group),
-        cmocka_unit_test(full_grids_are_exact_after_one_round_per_axis),
-        cmocka_unit_test(groups_and_pushsum_find_the_mean),
-        cmocka_unit_test(exact_expectations_match_enumeration_and_seeds),
-        cmocka_unit_test(allreduce_rounds_match_the_formula),
-        cmocka_unit_test(unreached_targets_count_as_the_cap),
-        cmocka_unit_test(vectors_sent_match_the_formulas),
-        cmocka_unit_test(row_depends_on_seed_only),
-        cmocka_unit_test(invalid_options_are_refused),
-        cmocka_unit_test(mixing_matches_theorem_3_2),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,7 +3,7 @@
  * test_scenario.c: scenario files and their errors, the draw, the kept seeds, and planted faults
  * that must be found.
  */
-#include "support/test.h"
+#include "support/suite.h"
 
 #include "core/limits.h"
 #include "core/mem.h"
@@ -110,7 +110,7 @@ static void check_plant(const char *scenario, const char *why)
     hth_scenario_free(s);
 }
 
-static void finds_wrong_replies(void **state)
+TEST(finds_wrong_replies)
 {
     (void)state;
     plant = CUTS_REPLIES;
@@ -120,7 +120,7 @@ static void finds_wrong_replies(void **state)
     plant = FORGETS;
 }
 
-static void finds_a_forgotten_verdict(void **state)
+TEST(finds_a_forgotten_verdict)
 {
     (void)state;
     struct hth_scenario *s = read_scenario("faults");
@@ -137,18 +137,11 @@ static void finds_a_forgotten_verdict(void **state)
     hth_scenario_free(s);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {cmocka_unit_test(finds_a_forgotten_verdict),
-                                       cmocka_unit_test(finds_wrong_replies)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
-}
-
 #else
 
 /* ---- files --------------------------------------------------------------------------------- */
 
-static void missing_keys_have_their_default(void **state)
+TEST(missing_keys_have_their_default)
 {
     (void)state;
     struct hth_scenario *s = parse_ok("name: short\n"), d;
@@ -163,7 +156,7 @@ static void missing_keys_have_their_default(void **state)
 }
 
 /* A written 0 is not replaced by the default: it counts where 0 is valid. */
-static void written_zero_is_not_the_default(void **state)
+TEST(written_zero_is_not_the_default)
 {
     (void)state;
     struct hth_scenario *s = parse_ok("name: zero\nnodes: 4\nduration_s: 10\nsafety: 0\n"
@@ -177,7 +170,7 @@ static void written_zero_is_not_the_default(void **state)
     hth_scenario_free(s);
 }
 
-static void parser_reads_every_key(void **state)
+TEST(parser_reads_every_key)
 {
     (void)state;
     struct hth_scenario *s = parse_ok(
@@ -297,7 +290,7 @@ static const struct {
     {"name: x\nswarm: { hosts: 2, trainer: 1 }\n", "did you mean 'swarm.trainers'?"},
 };
 
-static void errors_of_files_name_the_key(void **state)
+TEST(errors_of_files_name_the_key)
 {
     (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(bad_files); i++) {
@@ -328,7 +321,7 @@ static void errors_of_files_name_the_key(void **state)
 /* ---- the draw ------------------------------------------------------------------------------ */
 
 /* Every drawn number lies in its range, seeds differ, and the mean is the middle of the range. */
-static void draws_fill_their_ranges(void **state)
+TEST(draws_fill_their_ranges)
 {
     (void)state;
     struct hth_scenario *s = read_scenario("faults");
@@ -357,7 +350,7 @@ static void draws_fill_their_ranges(void **state)
 
 /* ---- runs ---------------------------------------------------------------------------------- */
 
-static void same_seed_gives_the_same_run(void **state)
+TEST(same_seed_gives_the_same_run)
 {
     (void)state;
     struct hth_scenario *s = read_scenario("faults");
@@ -379,7 +372,7 @@ static void same_seed_gives_the_same_run(void **state)
 }
 
 /* A calm world loses nothing; its numbers follow from the load. */
-static void calm_scenarios_lose_nothing(void **state)
+TEST(calm_scenarios_lose_nothing)
 {
     (void)state;
     struct hth_scenario *s = parse_ok("name: c\nnodes: 10\nduration_s: 30\nload: { real: true, "
@@ -395,7 +388,7 @@ static void calm_scenarios_lose_nothing(void **state)
 }
 
 /* A trace drives the nodes: each of its two peers is played by every other node. */
-static void traces_drive_a_scenario(void **state)
+TEST(traces_drive_a_scenario)
 {
     (void)state;
     static const char csv[] = "peer,on,off,up,down,speed\na,0,,0,0,1\n"
@@ -416,7 +409,7 @@ static void traces_drive_a_scenario(void **state)
     hth_scenario_free(s);
 }
 
-static void kept_seeds_pass(void **state)
+TEST(kept_seeds_pass)
 {
     (void)state;
     FILE *f = fopen(HTH_SEEDS_FILE, "r");
@@ -441,22 +434,6 @@ static void kept_seeds_pass(void **state)
     }
     fclose(f);
     assert_true(count >= 8);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(missing_keys_have_their_default),
-        cmocka_unit_test(written_zero_is_not_the_default),
-        cmocka_unit_test(parser_reads_every_key),
-        cmocka_unit_test(errors_of_files_name_the_key),
-        cmocka_unit_test(draws_fill_their_ranges),
-        cmocka_unit_test(same_seed_gives_the_same_run),
-        cmocka_unit_test(calm_scenarios_lose_nothing),
-        cmocka_unit_test(traces_drive_a_scenario),
-        cmocka_unit_test(kept_seeds_pass),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }
 
 #endif

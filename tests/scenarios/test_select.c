@@ -2,7 +2,7 @@
 /* test_select.c: a newcomer's first selection against the formulas of the simulated DHT. */
 #include "core/limits.h"
 #include "scenarios/select.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 #include <math.h>
 #include <string.h>
@@ -17,7 +17,7 @@ static struct hth_select_row run(const struct hth_select_opts *opts)
 /* A first answer takes 1/2 + log2(N) / 4 round trips to nodes on random continents. The mean
  * one-way latency is that of the zones' table plus a fifth for jitter. Trainers are on all
  * continents. */
-static void first_selection_takes_one_lookup(void **state)
+TEST(first_selection_takes_one_lookup)
 {
     (void)state;
     const double way_s = 1.2 * (12 + 20 + 30 + 2 * (45 + 90 + 75)) / 9 / 1000;
@@ -39,7 +39,7 @@ static void first_selection_takes_one_lookup(void **state)
     }
 }
 
-static void crashed_hosts_are_selected_like_others(void **state)
+TEST(crashed_hosts_are_selected_like_others)
 {
     (void)state;
     struct hth_select_opts o = HTH_SELECT_OPTS_INIT;
@@ -55,7 +55,7 @@ static void crashed_hosts_are_selected_like_others(void **state)
 
 /* Right after a change of keys, the first answer may show a newcomer few hosts; later it never
  * does. */
-static void new_keys_make_poor_first_selections(void **state)
+TEST(new_keys_make_poor_first_selections)
 {
     (void)state;
     struct hth_select_opts o = HTH_SELECT_OPTS_INIT;
@@ -70,7 +70,7 @@ static void new_keys_make_poor_first_selections(void **state)
     assert_true(young > 0.2 && young < 0.9);
 }
 
-static void poor_dht_replays_from_its_seed(void **state)
+TEST(poor_dht_replays_from_its_seed)
 {
     (void)state;
     struct hth_select_opts o = HTH_SELECT_OPTS_INIT;
@@ -83,7 +83,7 @@ static void poor_dht_replays_from_its_seed(void **state)
     assert_true(a.exact < 1 && a.exact > 0.3 && a.exact_s > a.first_s);
 }
 
-static void invalid_options_are_refused(void **state)
+TEST(invalid_options_are_refused)
 {
     (void)state;
     const struct hth_select_opts good = HTH_SELECT_OPTS_INIT;
@@ -100,16 +100,4 @@ static void invalid_options_are_refused(void **state)
     bad[6].epoch_s = 120;
     for (size_t i = 0; i < HTH_ARRAY_LEN(bad); i++)
         assert_err(HTH_E_CONFIG, hth_sim_select(&bad[i], &row));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(first_selection_takes_one_lookup),
-        cmocka_unit_test(crashed_hosts_are_selected_like_others),
-        cmocka_unit_test(new_keys_make_poor_first_selections),
-        cmocka_unit_test(poor_dht_replays_from_its_seed),
-        cmocka_unit_test(invalid_options_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

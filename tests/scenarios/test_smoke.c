@@ -2,9 +2,9 @@
 /* test_smoke.c: small swarms under faults recover, replay from their seed, and move real bytes. */
 #include "scenarios/echo.h"
 #include "scenarios/smoke.h"
-#include "support/test.h"
+#include "support/suite.h"
 
-static void swarm_recovers_after_faults(void **state)
+TEST(swarm_recovers_after_faults)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 3; seed++) {
@@ -22,7 +22,7 @@ static void swarm_recovers_after_faults(void **state)
     }
 }
 
-static void same_seed_gives_the_same_line(void **state)
+TEST(same_seed_gives_the_same_line)
 {
     (void)state;
     struct hth_smoke_opts opts = HTH_SMOKE_OPTS_INIT;
@@ -42,7 +42,7 @@ static void same_seed_gives_the_same_line(void **state)
 
 /* A peer that would be alone joins the neighbourhood before; two peers of a pair find each other
  * under every seed. */
-static void neighbourhoods_have_two_peers_or_more(void **state)
+TEST(neighbourhoods_have_two_peers_or_more)
 {
     static const struct {
         uint32_t index, count, hood, number, first, size;
@@ -74,7 +74,7 @@ static void neighbourhoods_have_two_peers_or_more(void **state)
 }
 
 /* Without faults nothing fails; and real bytes give the same run as ghosts. */
-static void calm_swarms_lose_nothing(void **state)
+TEST(calm_swarms_lose_nothing)
 {
     (void)state;
     struct hth_smoke_opts opts = HTH_SMOKE_OPTS_INIT;
@@ -92,7 +92,7 @@ static void calm_swarms_lose_nothing(void **state)
     assert_int_equal(real.calls, ghost.calls);
 }
 
-static void invalid_options_are_refused(void **state)
+TEST(invalid_options_are_refused)
 {
     (void)state;
     struct hth_smoke_opts opts = HTH_SMOKE_OPTS_INIT;
@@ -108,7 +108,7 @@ static void invalid_options_are_refused(void **state)
 }
 
 /* A violated invariant gives FAIL and the command that repeats the run. */
-static void failure_line_names_its_seed(void **state)
+TEST(failure_line_names_its_seed)
 {
     (void)state;
     struct hth_smoke_report r = {.seed = 5, .peers = 9, .why = "a thing broke"};
@@ -121,17 +121,4 @@ static void failure_line_names_its_seed(void **state)
     assert_non_null(strstr(line, "again=\"hearth sim smoke --peers 9 --seed 5 "
                                  "--duration 60000000us --payload 262144 --experts 2 "
                                  "--calm\""));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(swarm_recovers_after_faults),
-        cmocka_unit_test(neighbourhoods_have_two_peers_or_more),
-        cmocka_unit_test(same_seed_gives_the_same_line),
-        cmocka_unit_test(calm_swarms_lose_nothing),
-        cmocka_unit_test(invalid_options_are_refused),
-        cmocka_unit_test(failure_line_names_its_seed),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,7 +4,7 @@
  * without, and that a roll-back undoes it.
  */
 #include "scenarios/spoil.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 static struct hth_spoil_report run(enum hth_spoil_kind kind, uint32_t attackers, bool unbounded)
 {
@@ -24,7 +24,7 @@ static struct hth_spoil_report run(enum hth_spoil_kind kind, uint32_t attackers,
 
 /* With gradients of the usual size 64 keys, with 4 rows for each honest one, are a quarter of the
  * pull. */
-static void worst_gradients_cost_nothing(void **state)
+TEST(worst_gradients_cost_nothing)
 {
     struct hth_spoil_report calm = run(HTH_SPOIL_NONE, 0, false);
 
@@ -34,7 +34,7 @@ static void worst_gradients_cost_nothing(void **state)
     assert_true(run(HTH_SPOIL_CREEP, 64, false).end < 1.25 * calm.end);
 }
 
-static void without_bounds_the_expert_is_spoilt_until_it_goes_back(void **state)
+TEST(without_bounds_the_expert_is_spoilt_until_it_goes_back)
 {
     struct hth_spoil_report r = run(HTH_SPOIL_SHOVE, 64, true);
 
@@ -45,7 +45,7 @@ static void without_bounds_the_expert_is_spoilt_until_it_goes_back(void **state)
 
 /* Of five senders, too, where one is the attackers'. It takes a minute of 5 steps a second, not
  * ten. Without a pause the losses are 137 and 3e8. */
-static void canary_pauses_an_expert_that_learns_wrongly(void **state)
+TEST(canary_pauses_an_expert_that_learns_wrongly)
 {
     static const struct {
         const char *expert;
@@ -66,14 +66,4 @@ static void canary_pauses_an_expert_that_learns_wrongly(void **state)
         assert_int_equal(r.pauses, 1);
         assert_true(r.end < cases[i].end_max);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(worst_gradients_cost_nothing),
-        cmocka_unit_test(canary_pauses_an_expert_that_learns_wrongly),
-        cmocka_unit_test(without_bounds_the_expert_is_spoilt_until_it_goes_back),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

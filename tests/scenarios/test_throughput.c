@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_throughput.c: the throughput scenario against computations by hand. */
 #include "scenarios/latency.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 static struct hth_latency_row run(const struct hth_latency_opts *opts)
 {
@@ -21,7 +21,7 @@ static struct hth_latency_opts dense(uint32_t flights)
 
 /* One batch at a time: an update is 2 * layers calls in sequence, whose delays have the given mean
  * and the standard deviation of two exponentials, and the work in between. */
-static void model_parallel_update_takes_the_sum_of_delays(void **state)
+TEST(model_parallel_update_takes_the_sum_of_delays)
 {
     (void)state;
     struct hth_latency_opts o = dense(1);
@@ -34,7 +34,7 @@ static void model_parallel_update_takes_the_sum_of_delays(void **state)
 }
 
 /* An update takes more than a minute, so sixty take longer than the hour in which one must come. */
-static void all_updates_may_take_longer_than_an_hour(void **state)
+TEST(all_updates_may_take_longer_than_an_hour)
 {
     (void)state;
     struct hth_latency_opts o = dense(1);
@@ -42,7 +42,7 @@ static void all_updates_may_take_longer_than_an_hour(void **state)
     assert_true(run(&o).virtual_s > 3600);
 }
 
-static void more_flights_hide_more_latency(void **state)
+TEST(more_flights_hide_more_latency)
 {
     (void)state;
     struct hth_latency_opts o = dense(1);
@@ -57,7 +57,7 @@ static void more_flights_hide_more_latency(void **state)
 
 /* Between a flight's start and its end all others land once; the filling of the pipeline does not
  * count. */
-static void staleness_matches_a_full_pipeline(void **state)
+TEST(staleness_matches_a_full_pipeline)
 {
     (void)state;
     static const uint32_t flights[] = {1, 8, 64};
@@ -69,7 +69,7 @@ static void staleness_matches_a_full_pipeline(void **state)
     }
 }
 
-static void throughput_of_trainers_adds_up(void **state)
+TEST(throughput_of_trainers_adds_up)
 {
     (void)state;
     struct hth_latency_opts o = dense(4);
@@ -80,7 +80,7 @@ static void throughput_of_trainers_adds_up(void **state)
     assert_float_equal(three / one, 3, 0.45);
 }
 
-static void crashing_hosts_lose_answers(void **state)
+TEST(crashing_hosts_lose_answers)
 {
     (void)state;
     struct hth_latency_opts o = HTH_LATENCY_OPTS_INIT;
@@ -103,7 +103,7 @@ static void crashing_hosts_lose_answers(void **state)
     assert_true(calm.useful_per_s > a.useful_per_s);
 }
 
-static void invalid_options_are_refused(void **state)
+TEST(invalid_options_are_refused)
 {
     (void)state;
     struct hth_latency_row row;
@@ -118,18 +118,4 @@ static void invalid_options_are_refused(void **state)
     o = (struct hth_latency_opts)HTH_LATENCY_OPTS_INIT;
     o.side = 0;
     assert_err(HTH_E_CONFIG, hth_sim_latency(&o, &row));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(model_parallel_update_takes_the_sum_of_delays),
-        cmocka_unit_test(all_updates_may_take_longer_than_an_hour),
-        cmocka_unit_test(more_flights_hide_more_latency),
-        cmocka_unit_test(staleness_matches_a_full_pipeline),
-        cmocka_unit_test(throughput_of_trainers_adds_up),
-        cmocka_unit_test(crashing_hosts_lose_answers),
-        cmocka_unit_test(invalid_options_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -4,7 +4,7 @@
  * step all have the same bits, though one of them is late with its evaluations now and then.
  */
 #include "scenarios/collab.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 static struct hth_sim_collab_opts opts(uint32_t trainers, uint32_t steps, uint64_t seed)
 {
@@ -39,7 +39,7 @@ static void check(uint32_t trainers, uint32_t steps, uint64_t seed)
 }
 
 /* Grids with holes, in which proxies stand. */
-static void trainers_on_grids_keep_equal_parameters(void **state)
+TEST(trainers_on_grids_keep_equal_parameters)
 {
     (void)state;
     check(17, 11, 1);
@@ -49,7 +49,7 @@ static void trainers_on_grids_keep_equal_parameters(void **state)
 }
 
 /* Deaths in the middle of steps leave nobody with other parameters. */
-static void deaths_leave_equal_parameters(void **state)
+TEST(deaths_leave_equal_parameters)
 {
     static const struct {
         uint64_t seed;
@@ -72,14 +72,4 @@ static void deaths_leave_equal_parameters(void **state)
         assert_true(r.drift == 0);
         assert_true(r.spread == 0);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(trainers_on_grids_keep_equal_parameters),
-        cmocka_unit_test(deaths_leave_equal_parameters),
-    };
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_turnover.c: the churn scenario against computations by hand. */
 #include "scenarios/turnover.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 #include <math.h>
 #include <string.h>
@@ -17,7 +17,7 @@ static struct hth_sim_churn_row run(const struct hth_sim_churn_opts *opts)
     return row;
 }
 
-static void calm_world_has_no_crashes(void **state)
+TEST(calm_world_has_no_crashes)
 {
     (void)state;
     struct hth_sim_churn_opts o = HTH_SIM_CHURN_OPTS_INIT;
@@ -43,7 +43,7 @@ static double forget_by_hand(double m, double life)
     return m * (1 - m * (exp(-a / m) - exp(-b / m)) / (b - a));
 }
 
-static void time_to_forget_matches_the_formula(void **state)
+TEST(time_to_forget_matches_the_formula)
 {
     (void)state;
     struct hth_sim_churn_opts o = HTH_SIM_CHURN_OPTS_INIT;
@@ -62,7 +62,7 @@ static void time_to_forget_matches_the_formula(void **state)
     assert_true(row.recovery_s < 61);
 }
 
-static void short_record_lives_are_forgotten_sooner(void **state)
+TEST(short_record_lives_are_forgotten_sooner)
 {
     (void)state;
     struct hth_sim_churn_opts o = HTH_SIM_CHURN_OPTS_INIT;
@@ -81,7 +81,7 @@ static void short_record_lives_are_forgotten_sooner(void **state)
     assert_true(memcmp(&again, &fast, sizeof(fast)) == 0);
 }
 
-static void invalid_options_are_refused(void **state)
+TEST(invalid_options_are_refused)
 {
     (void)state;
     struct hth_sim_churn_row row;
@@ -97,15 +97,4 @@ static void invalid_options_are_refused(void **state)
     o = (struct hth_sim_churn_opts)HTH_SIM_CHURN_OPTS_INIT;
     o.experts = 0;
     assert_err(HTH_E_CONFIG, hth_sim_churn(&o, &row, NULL));
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(calm_world_has_no_crashes),
-        cmocka_unit_test(time_to_forget_matches_the_formula),
-        cmocka_unit_test(short_record_lives_are_forgotten_sooner),
-        cmocka_unit_test(invalid_options_are_refused),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

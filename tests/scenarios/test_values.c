@@ -7,7 +7,7 @@
 #include "kernels/params.h"
 #include "scenarios/fleet.h"
 #include "scenarios/fleet_int.h"
-#include "support/test.h"
+#include "support/suite.h"
 #include "trainer/trainer_int.h"
 
 #include <inttypes.h>
@@ -93,7 +93,7 @@ static struct outcome live(const struct hth_malice *kind, uint64_t seed)
     return live_clipped(kind, seed, -1);
 }
 
-static void one_attacker_among_eight_hosts_does_no_harm(void **state)
+TEST(one_attacker_among_eight_hosts_does_no_harm)
 {
     static const struct hth_malice *const kinds[] = {&hth_malice_deafening, &hth_malice_loud,
                                                      &hth_malice_naysayer};
@@ -119,7 +119,7 @@ static void one_attacker_among_eight_hosts_does_no_harm(void **state)
 }
 
 /* Steps are not clipped: no such number may get that far. */
-static void large_numbers_without_clipping(void **state)
+TEST(large_numbers_without_clipping)
 {
     static const struct hth_malice *const kinds[] = {&hth_malice_deafening, &hth_malice_loud};
 
@@ -140,7 +140,7 @@ static void large_numbers_without_clipping(void **state)
 
 /* A host with mostly good answers is never excluded as a host: the breakers of its replicas send
  * requests for its missing experts elsewhere. */
-static void host_that_lacks_one_expert_is_not_excluded(void **state)
+TEST(host_that_lacks_one_expert_is_not_excluded)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 2; seed++) {
@@ -156,7 +156,7 @@ static void host_that_lacks_one_expert_is_not_excluded(void **state)
 }
 
 /* BUSY is not a failure, but a host that always says BUSY is asked only rarely. */
-static void busy_host_is_asked_rarely(void **state)
+TEST(busy_host_is_asked_rarely)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 2; seed++) {
@@ -171,7 +171,7 @@ static void busy_host_is_asked_rarely(void **state)
 }
 
 /* A host may limit gradients, but a limit that no gradient meets makes it get few rows. */
-static void host_that_refuses_gradients_gets_few_rows(void **state)
+TEST(host_that_refuses_gradients_gets_few_rows)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 2; seed++) {
@@ -186,7 +186,7 @@ static void host_that_refuses_gradients_gets_few_rows(void **state)
 }
 
 /* Each signs that it has all experts, where nobody listens. No row goes there. */
-static void claims_of_many_keys_cost_no_rows(void **state)
+TEST(claims_of_many_keys_cost_no_rows)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 2; seed++) {
@@ -209,7 +209,7 @@ static uint64_t updates_in(struct hth_world *world, struct hth_fleet *f, int64_t
 }
 
 /* The only host left takes no work: training pauses until the others are back. */
-static void no_experts_no_step(void **state)
+TEST(no_experts_no_step)
 {
     const struct hth_fleet_malice malice = {&hth_malice_postponer, 1};
     struct hth_fleet_opts o = HTH_FLEET_OPTS_INIT;
@@ -241,18 +241,4 @@ static void no_experts_no_step(void **state)
     assert_false(stats.starved || stats.waiting);
     hth_world_free(world);
     hth_fleet_free(f);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_attacker_among_eight_hosts_does_no_harm),
-        cmocka_unit_test(large_numbers_without_clipping),
-        cmocka_unit_test(claims_of_many_keys_cost_no_rows),
-        cmocka_unit_test(no_experts_no_step),
-        cmocka_unit_test(host_that_lacks_one_expert_is_not_excluded),
-        cmocka_unit_test(busy_host_is_asked_rarely),
-        cmocka_unit_test(host_that_refuses_gradients_gets_few_rows)};
-
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

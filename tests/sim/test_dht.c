@@ -3,11 +3,10 @@
  * test_dht.c: the simulated DHT: the time of each operation, values that linger, values that are
  * lost.
  */
-#include "support/test.h"
-
 #include "core/limits.h"
 #include "core/mem.h"
 #include "sim/world.h"
+#include "support/suite.h"
 
 struct seen {
     struct hth_env *env;
@@ -87,7 +86,7 @@ static struct seen get_now(struct hth_world *w, size_t i)
     return s;
 }
 
-static void put_and_get_take_log_n_round_trips(void **state)
+TEST(put_and_get_take_log_n_round_trips)
 {
     (void)state;
     struct hth_world *w = swarm(1, 64, NULL); /* log2 = 6 */
@@ -119,7 +118,7 @@ static void put_and_get_take_log_n_round_trips(void **state)
     hth_world_free(w);
 }
 
-static void size_of_values_is_bounded(void **state)
+TEST(size_of_values_is_bounded)
 {
     (void)state;
     struct hth_world *w = swarm(1, 2, NULL);
@@ -133,7 +132,7 @@ static void size_of_values_is_bounded(void **state)
     hth_world_free(w);
 }
 
-static void values_expire_after_the_last_announcement(void **state)
+TEST(values_expire_after_the_last_announcement)
 {
     (void)state;
     struct hth_dht_params params = HTH_DHT_PARAMS_INIT;
@@ -171,7 +170,7 @@ static void values_expire_after_the_last_announcement(void **state)
     hth_world_free(w);
 }
 
-static void watches_get_present_and_new_values(void **state)
+TEST(watches_get_present_and_new_values)
 {
     (void)state;
     struct hth_world *w = swarm(3, 64, NULL);
@@ -204,7 +203,7 @@ static void watches_get_present_and_new_values(void **state)
 }
 
 /* A value that is put while a watch is being set up is told exactly once. */
-static void value_put_during_watch_setup_is_told_once(void **state)
+TEST(value_put_during_watch_setup_is_told_once)
 {
     (void)state;
     for (int64_t shift_us = 0; shift_us <= 300000; shift_us += 10000) {
@@ -220,7 +219,7 @@ static void value_put_during_watch_setup_is_told_once(void **state)
     }
 }
 
-static void handles_may_be_freed_inside_callbacks(void **state)
+TEST(handles_may_be_freed_inside_callbacks)
 {
     (void)state;
     struct hth_world *w = swarm(4, 16, NULL);
@@ -262,7 +261,7 @@ static void handles_may_be_freed_inside_callbacks(void **state)
     hth_world_free(w);
 }
 
-static void lost_partial_and_repeated_answers_have_their_rates(void **state)
+TEST(lost_partial_and_repeated_answers_have_their_rates)
 {
     (void)state;
     struct hth_dht_params params = HTH_DHT_PARAMS_INIT;
@@ -303,7 +302,7 @@ static void lost_partial_and_repeated_answers_have_their_rates(void **state)
 
 /* When pushes are lost, a watcher learns every value within a refresh. */
 /* A node that lags answers without the newest values; watches are not affected. */
-static void stale_gets_miss_the_newest_values(void **state)
+TEST(stale_gets_miss_the_newest_values)
 {
     (void)state;
     struct hth_dht_params params = HTH_DHT_PARAMS_INIT;
@@ -327,7 +326,7 @@ static void stale_gets_miss_the_newest_values(void **state)
     hth_world_free(w);
 }
 
-static void lost_pushes_arrive_with_the_next_refresh(void **state)
+TEST(lost_pushes_arrive_with_the_next_refresh)
 {
     (void)state;
     struct hth_dht_params params = HTH_DHT_PARAMS_INIT;
@@ -351,7 +350,7 @@ static void lost_pushes_arrive_with_the_next_refresh(void **state)
     hth_world_free(w);
 }
 
-static void partition_hides_values_until_it_heals(void **state)
+TEST(partition_hides_values_until_it_heals)
 {
     (void)state;
     struct hth_world *w = swarm(7, 8, NULL);
@@ -372,21 +371,4 @@ static void partition_hides_values_until_it_heals(void **state)
     assert_int_equal(get_now(w, 7).mask, 6);
     assert_int_equal(watcher.mask, 6);
     hth_world_free(w);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(put_and_get_take_log_n_round_trips),
-        cmocka_unit_test(size_of_values_is_bounded),
-        cmocka_unit_test(values_expire_after_the_last_announcement),
-        cmocka_unit_test(watches_get_present_and_new_values),
-        cmocka_unit_test(value_put_during_watch_setup_is_told_once),
-        cmocka_unit_test(handles_may_be_freed_inside_callbacks),
-        cmocka_unit_test(lost_partial_and_repeated_answers_have_their_rates),
-        cmocka_unit_test(stale_gets_miss_the_newest_values),
-        cmocka_unit_test(lost_pushes_arrive_with_the_next_refresh),
-        cmocka_unit_test(partition_hides_values_until_it_heals),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

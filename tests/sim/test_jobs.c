@@ -2,12 +2,11 @@
 /*
  * test_jobs.c: simulated processors and disks: costs, contents and refusals.
  */
-#include "support/test.h"
-
 #include "core/budget.h"
 #include "core/limits.h"
 #include "core/mem.h"
 #include "sim/world.h"
+#include "support/suite.h"
 
 struct work {
     struct hth_job job;
@@ -63,7 +62,7 @@ static struct hth_world_opts machine(uint32_t workers)
     return opts;
 }
 
-static void jobs_cost_their_operations_and_bytes(void **state)
+TEST(jobs_cost_their_operations_and_bytes)
 {
     (void)state;
     struct hth_world_opts opts = machine(1);
@@ -89,7 +88,7 @@ static void jobs_cost_their_operations_and_bytes(void **state)
     hth_world_free(w);
 }
 
-static void workers_run_in_parallel(void **state)
+TEST(workers_run_in_parallel)
 {
     (void)state;
     struct hth_world_opts opts = machine(3);
@@ -108,7 +107,7 @@ static void workers_run_in_parallel(void **state)
 }
 
 /* Each card computes two jobs at a time, in parallel to the other cards and the processor. */
-static void each_card_has_its_own_lane(void **state)
+TEST(each_card_has_its_own_lane)
 {
     (void)state;
     struct hth_world_opts opts = machine(1);
@@ -132,7 +131,7 @@ static void each_card_has_its_own_lane(void **state)
     hth_world_free(w);
 }
 
-static void ghosts_are_charged_but_not_run(void **state)
+TEST(ghosts_are_charged_but_not_run)
 {
     (void)state;
     struct hth_world_opts opts = machine(1);
@@ -147,7 +146,7 @@ static void ghosts_are_charged_but_not_run(void **state)
     hth_world_free(w);
 }
 
-static void full_lanes_refuse_and_crashes_cancel_jobs(void **state)
+TEST(full_lanes_refuse_and_crashes_cancel_jobs)
 {
     (void)state;
     struct hth_world_opts opts = machine(1);
@@ -176,7 +175,7 @@ static void full_lanes_refuse_and_crashes_cancel_jobs(void **state)
 
 /* ---- payload memory ------------------------------------------------------------------------ */
 
-static void payloads_are_charged_to_budgets(void **state)
+TEST(payloads_are_charged_to_budgets)
 {
     (void)state;
     for (int ghost = 0; ghost < 2; ghost++) {
@@ -219,7 +218,7 @@ static void assert_file(struct hth_env *env, const char *path, const char *text)
     hth_blob_unref(blob);
 }
 
-static void files_are_written_read_and_removed(void **state)
+TEST(files_are_written_read_and_removed)
 {
     (void)state;
     struct hth_world_opts opts = machine(1);
@@ -262,7 +261,7 @@ static void files_are_written_read_and_removed(void **state)
     hth_world_free(w);
 }
 
-static void disks_inject_io_errors_and_torn_files(void **state)
+TEST(disks_inject_io_errors_and_torn_files)
 {
     (void)state;
     struct hth_world_opts opts = machine(1);
@@ -287,7 +286,7 @@ static void disks_inject_io_errors_and_torn_files(void **state)
 }
 
 /* Bytes that a torn file lost take no room on the disk. */
-static void torn_file_uses_only_its_remaining_bytes(void **state)
+TEST(torn_file_uses_only_its_remaining_bytes)
 {
     (void)state;
     struct hth_world_opts opts = machine(1);
@@ -314,7 +313,7 @@ static void torn_file_uses_only_its_remaining_bytes(void **state)
 }
 
 /* A file takes the room of its newest content, however often it is written. */
-static void overwriting_a_file_frees_its_old_content(void **state)
+TEST(overwriting_a_file_frees_its_old_content)
 {
     static const char *const contents[] = {"0123456789", "012", "", "01234567"};
     struct hth_world_opts opts = machine(1);
@@ -341,7 +340,7 @@ static void overwriting_a_file_frees_its_old_content(void **state)
     hth_world_free(w);
 }
 
-static void jobs_write_files(void **state)
+TEST(jobs_write_files)
 {
     (void)state;
     for (uint64_t seed = 0; seed < 8; seed++) { /* run() comes early or late, by the seed */
@@ -355,22 +354,4 @@ static void jobs_write_files(void **state)
         assert_file(env, "ck/1", "data");
         hth_world_free(w);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(jobs_cost_their_operations_and_bytes),
-        cmocka_unit_test(workers_run_in_parallel),
-        cmocka_unit_test(each_card_has_its_own_lane),
-        cmocka_unit_test(ghosts_are_charged_but_not_run),
-        cmocka_unit_test(full_lanes_refuse_and_crashes_cancel_jobs),
-        cmocka_unit_test(payloads_are_charged_to_budgets),
-        cmocka_unit_test(files_are_written_read_and_removed),
-        cmocka_unit_test(disks_inject_io_errors_and_torn_files),
-        cmocka_unit_test(torn_file_uses_only_its_remaining_bytes),
-        cmocka_unit_test(overwriting_a_file_frees_its_old_content),
-        cmocka_unit_test(jobs_write_files),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

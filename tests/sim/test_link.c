@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_link.c: queues on access links against queueing theory, clogs, matrices of zones. */
-#include "support/test.h"
-
 #include "core/limits.h"
 #include "core/mem.h"
 #include "core/rng.h"
 #include "sim/world.h"
+#include "support/suite.h"
 
 #include <math.h>
 
@@ -146,7 +145,7 @@ static double mean_wait_us(bool up, double rho)
     return sum / MESSAGES_MAX;
 }
 
-static void access_links_queue_as_m_d_1(void **state)
+TEST(access_links_queue_as_m_d_1)
 {
     (void)state;
     for (int up = 0; up < 2; up++) {
@@ -160,7 +159,7 @@ static void access_links_queue_as_m_d_1(void **state)
 }
 
 /* A message into a clog arrives when the clog ends, in order; the other direction is free. */
-static void clogs_hold_one_direction(void **state)
+TEST(clogs_hold_one_direction)
 {
     (void)state;
     struct hth_world_opts o = plain();
@@ -195,7 +194,7 @@ static void clogs_hold_one_direction(void **state)
 
 /* Each pair of zones has its own latency, the same in both directions; so has a zone with
  * itself. */
-static void each_pair_of_zones_has_its_latency(void **state)
+TEST(each_pair_of_zones_has_its_latency)
 {
     (void)state;
     enum { ZONES = 3 };
@@ -242,7 +241,7 @@ static void assert_mean(const char *what, double x, double expected, double vari
 /* In units of jitter_us, with the latency taken off: UNIFORM is U(0, 2), EXPONENTIAL has mean 1,
  * and NORMAL is max(0, N(0, 1)) with mean 1 / sqrt(2 pi) and second moment 1/2. `below` is the
  * share of draws under 1; `all_below` and `above` bound the largest draw. */
-static void jitter_has_the_mean_and_bounds_of_its_kind(void **state)
+TEST(jitter_has_the_mean_and_bounds_of_its_kind)
 {
     static const double root = 0.3989422804014327; /* 1 / sqrt(2 pi) */
     const struct {
@@ -280,15 +279,4 @@ static void jitter_has_the_mean_and_bounds_of_its_kind(void **state)
         link.jitter_us = 0;
         assert_int_equal(hth_link_delay_us(&link, &rng), link.latency_us);
     }
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(access_links_queue_as_m_d_1),
-        cmocka_unit_test(clogs_hold_one_direction),
-        cmocka_unit_test(each_pair_of_zones_has_its_latency),
-        cmocka_unit_test(jitter_has_the_mean_and_bounds_of_its_kind),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,10 +3,9 @@
  * test_queue.c: the order of events that are scheduled, moved and removed at random, from
  * microseconds to centuries, against a list that is searched from end to end.
  */
-#include "support/test.h"
-
 #include "core/rng.h"
 #include "sim/world.h"
+#include "support/suite.h"
 
 #define TIMERS 400
 #define ROUNDS 6000
@@ -93,7 +92,7 @@ static void crowd_run(uint64_t seed)
     hth_world_free(c.world);
 }
 
-static void events_fire_in_order_of_time(void **state)
+TEST(events_fire_in_order_of_time)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= 3; seed++)
@@ -107,7 +106,7 @@ static void count_one(void *arg)
 
 /* Many events of one instant share a bucket: the cost must not be the square of their number, which
  * would be minutes here. */
-static void many_events_of_one_instant_cost_no_square(void **state)
+TEST(many_events_of_one_instant_cost_no_square)
 {
     (void)state;
     enum { MANY = 200000 };
@@ -120,13 +119,4 @@ static void many_events_of_one_instant_cost_no_square(void **state)
     hth_world_run_until(w, HTH_US_PER_S);
     assert_int_equal(count, MANY);
     hth_world_free(w);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(events_fire_in_order_of_time),
-        cmocka_unit_test(many_events_of_one_instant_cost_no_square),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,11 +3,10 @@
  * test_stream.c: simulated streams: times against closed forms, order, back-pressure, ends of
  * streams, partitions.
  */
-#include "support/test.h"
-
 #include "core/limits.h"
 #include "core/mem.h"
 #include "sim/world.h"
+#include "support/suite.h"
 
 /* One end of a stream, which records its events. */
 struct end {
@@ -168,7 +167,7 @@ static struct hth_world_opts calm(int64_t latency_us, double bytes_per_s)
 
 /* ---- times --------------------------------------------------------------------------------- */
 
-static void dial_and_transfer_times_match_closed_forms(void **state)
+TEST(dial_and_transfer_times_match_closed_forms)
 {
     (void)state;
     struct hth_world_opts opts = calm(25000, 1e6);
@@ -195,7 +194,7 @@ static void dial_and_transfer_times_match_closed_forms(void **state)
 
 /* With every packet lost, a segment stalls for a round trip, and for the first retransmission timer
  * on top where no later packet would tell the sender sooner. */
-static void lost_packets_stall_the_stream(void **state)
+TEST(lost_packets_stall_the_stream)
 {
     (void)state;
     struct hth_world_opts opts = calm(10000, 0);
@@ -227,7 +226,7 @@ static void count_arrivals(void *arg, int64_t now_us, const char *node, const ch
 
 /* A reader that takes a few bytes at a time opens the window a few bytes at a time, and the sender
  * learns of each at once here: it waits until a whole segment fits. */
-static void sender_waits_until_a_whole_segment_fits(void **state)
+TEST(sender_waits_until_a_whole_segment_fits)
 {
     (void)state;
     struct hth_world_opts opts = calm(0, 0);
@@ -280,7 +279,7 @@ static void crowd_dial(struct crowd *c, const struct hth_addr *addr, uint32_t co
 }
 
 /* The limit of one node's streams leaves places for others. */
-static void each_address_has_its_own_limit(void **state)
+TEST(each_address_has_its_own_limit)
 {
     (void)state;
     struct hth_world_opts opts = calm(1000, 0);
@@ -303,7 +302,7 @@ static void each_address_has_its_own_limit(void **state)
     hth_world_free(w);
 }
 
-static void peer_id_is_unknown_until_the_handshake_ends(void **state)
+TEST(peer_id_is_unknown_until_the_handshake_ends)
 {
     static const struct hth_peer_id nobody;
     struct hth_world_opts opts = calm(10000, 0);
@@ -324,7 +323,7 @@ static void peer_id_is_unknown_until_the_handshake_ends(void **state)
 }
 
 /* The window opens at the reader; the sender learns of it one way later. */
-static void window_update_takes_one_way(void **state)
+TEST(window_update_takes_one_way)
 {
     (void)state;
     struct hth_world_opts opts = calm(30000, 0);
@@ -349,7 +348,7 @@ static void window_update_takes_one_way(void **state)
     pair_clear(&p);
 }
 
-static void receivers_downlink_limits_a_transfer(void **state)
+TEST(receivers_downlink_limits_a_transfer)
 {
     (void)state;
     struct hth_world_opts opts = calm(10000, 10e6);
@@ -370,7 +369,7 @@ static void receivers_downlink_limits_a_transfer(void **state)
 }
 
 /* Two streams of one node share its uplink: a short message does not wait for a long one. */
-static void streams_share_the_uplink_in_rotation(void **state)
+TEST(streams_share_the_uplink_in_rotation)
 {
     (void)state;
     struct hth_world_opts opts = calm(1000, 1e6);
@@ -402,7 +401,7 @@ static void streams_share_the_uplink_in_rotation(void **state)
 
 /* ---- bytes --------------------------------------------------------------------------------- */
 
-static void short_reads_and_writes_lose_nothing(void **state)
+TEST(short_reads_and_writes_lose_nothing)
 {
     (void)state;
     for (uint64_t seed = 0; seed < 5; seed++) {
@@ -429,7 +428,7 @@ static void short_reads_and_writes_lose_nothing(void **state)
     }
 }
 
-static void unread_bytes_fill_window_then_queue(void **state)
+TEST(unread_bytes_fill_window_then_queue)
 {
     (void)state;
     struct hth_world_opts opts = calm(10000, 0);
@@ -465,7 +464,7 @@ static void unread_bytes_fill_window_then_queue(void **state)
     pair_clear(&p);
 }
 
-static void reader_is_called_again_for_unread_bytes(void **state)
+TEST(reader_is_called_again_for_unread_bytes)
 {
     (void)state;
     struct hth_world_opts opts = calm(1000, 0);
@@ -484,7 +483,7 @@ static void reader_is_called_again_for_unread_bytes(void **state)
     pair_clear(&p);
 }
 
-static void ghosts_keep_size_and_digest(void **state)
+TEST(ghosts_keep_size_and_digest)
 {
     (void)state;
     struct hth_world_opts opts = HTH_WORLD_OPTS_INIT;
@@ -516,7 +515,7 @@ static void ghosts_keep_size_and_digest(void **state)
 
 /* ---- ends ---------------------------------------------------------------------------------- */
 
-static void failed_dials_report_their_reason(void **state)
+TEST(failed_dials_report_their_reason)
 {
     (void)state;
     struct hth_world_opts opts = calm(10000, 0);
@@ -562,7 +561,7 @@ static void failed_dials_report_their_reason(void **state)
     pair_clear(&p);
 }
 
-static void peer_sees_clean_and_abrupt_ends(void **state)
+TEST(peer_sees_clean_and_abrupt_ends)
 {
     (void)state;
     struct hth_world_opts opts = calm(10000, 1e6);
@@ -612,7 +611,7 @@ static void peer_sees_clean_and_abrupt_ends(void **state)
     pair_clear(&p);
 }
 
-static void flushing_close_gives_up_after_five_seconds(void **state)
+TEST(flushing_close_gives_up_after_five_seconds)
 {
     (void)state;
     struct hth_world_opts opts = calm(10000, 1e6);
@@ -631,7 +630,7 @@ static void flushing_close_gives_up_after_five_seconds(void **state)
     pair_clear(&p);
 }
 
-static void crash_with_reset_closes_streams_of_peers(void **state)
+TEST(crash_with_reset_closes_streams_of_peers)
 {
     (void)state;
     struct hth_world_opts opts = calm(10000, 0);
@@ -662,7 +661,7 @@ static void crash_with_reset_closes_streams_of_peers(void **state)
     pair_clear(&p);
 }
 
-static void restarted_host_resets_old_connections(void **state)
+TEST(restarted_host_resets_old_connections)
 {
     (void)state;
     struct hth_world_opts opts = calm(10000, 0);
@@ -698,7 +697,7 @@ static void restarted_host_resets_old_connections(void **state)
 
 /* The listener's host answers at 20 ms and then falls silent: the handshake's limit ends the
  * attempt, not the dial's. */
-static void stalled_handshakes_time_out(void **state)
+TEST(stalled_handshakes_time_out)
 {
     (void)state;
     struct hth_world_opts opts = calm(10000, 0);
@@ -721,7 +720,7 @@ static void stalled_handshakes_time_out(void **state)
     pair_clear(&p);
 }
 
-static void lasting_partition_times_out(void **state)
+TEST(lasting_partition_times_out)
 {
     (void)state;
     struct hth_world_opts opts = calm(10000, 0);
@@ -740,7 +739,7 @@ static void lasting_partition_times_out(void **state)
     pair_clear(&p);
 }
 
-static void partition_stalls_a_stream_until_it_heals(void **state)
+TEST(partition_stalls_a_stream_until_it_heals)
 {
     (void)state;
     struct hth_world_opts opts = calm(10000, 0);
@@ -764,7 +763,7 @@ static void partition_stalls_a_stream_until_it_heals(void **state)
     pair_clear(&p);
 }
 
-static void streams_per_node_and_address_are_limited(void **state)
+TEST(streams_per_node_and_address_are_limited)
 {
     (void)state;
     struct hth_world_opts opts = calm(1000, 0);
@@ -791,32 +790,4 @@ static void streams_per_node_and_address_are_limited(void **state)
         assert_int_equal(ends[i].closes, 1);
     hth_free(ends);
     pair_clear(&p);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(dial_and_transfer_times_match_closed_forms),
-        cmocka_unit_test(lost_packets_stall_the_stream),
-        cmocka_unit_test(sender_waits_until_a_whole_segment_fits),
-        cmocka_unit_test(each_address_has_its_own_limit),
-        cmocka_unit_test(peer_id_is_unknown_until_the_handshake_ends),
-        cmocka_unit_test(window_update_takes_one_way),
-        cmocka_unit_test(receivers_downlink_limits_a_transfer),
-        cmocka_unit_test(streams_share_the_uplink_in_rotation),
-        cmocka_unit_test(short_reads_and_writes_lose_nothing),
-        cmocka_unit_test(unread_bytes_fill_window_then_queue),
-        cmocka_unit_test(reader_is_called_again_for_unread_bytes),
-        cmocka_unit_test(ghosts_keep_size_and_digest),
-        cmocka_unit_test(failed_dials_report_their_reason),
-        cmocka_unit_test(peer_sees_clean_and_abrupt_ends),
-        cmocka_unit_test(flushing_close_gives_up_after_five_seconds),
-        cmocka_unit_test(crash_with_reset_closes_streams_of_peers),
-        cmocka_unit_test(restarted_host_resets_old_connections),
-        cmocka_unit_test(stalled_handshakes_time_out),
-        cmocka_unit_test(lasting_partition_times_out),
-        cmocka_unit_test(partition_stalls_a_stream_until_it_heals),
-        cmocka_unit_test(streams_per_node_and_address_are_limited),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

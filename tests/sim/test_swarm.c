@@ -4,11 +4,10 @@
  * go. On every stream every byte arrives in order and once until the stream ends, everything is
  * freed, and the same seed gives the same trace.
  */
-#include "support/test.h"
-
 #include "core/mem.h"
 #include "core/rng.h"
 #include "sim/world.h"
+#include "support/suite.h"
 
 #define NODES         50
 #define CONVERSATIONS 8 /* that each node tries to keep open */
@@ -239,7 +238,7 @@ static uint64_t run_soup(uint64_t seed, struct soup *soup)
     return hash;
 }
 
-static void bytes_arrive_in_order_or_the_stream_ends(void **state)
+TEST(bytes_arrive_in_order_or_the_stream_ends)
 {
     (void)state;
     struct soup soup;
@@ -257,7 +256,7 @@ static void bytes_arrive_in_order_or_the_stream_ends(void **state)
     }
 }
 
-static void same_seed_gives_the_same_trace(void **state)
+TEST(same_seed_gives_the_same_trace)
 {
     (void)state;
     struct soup soup;
@@ -267,13 +266,4 @@ static void same_seed_gives_the_same_trace(void **state)
     assert_true(a == b);
     assert_true(bytes == soup.bytes);
     assert_true(run_soup(12, &soup) != a);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_arrive_in_order_or_the_stream_ends),
-        cmocka_unit_test(same_seed_gives_the_same_trace),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_world.c: the clock, the order of events, boot and crash of nodes, replay from a seed. */
-#include "support/test.h"
-
 #include "core/bytes.h"
 #include "core/mem.h"
 #include "sim/world.h"
+#include "support/suite.h"
 
 /* ---- timers -------------------------------------------------------------------------------- */
 
@@ -26,7 +25,7 @@ static void on_tick(void *arg)
         t->order[strlen(t->order)] = (char)('a' + t->id);
 }
 
-static void timers_fire_when_due(void **state)
+TEST(timers_fire_when_due)
 {
     (void)state;
     struct hth_world *w = hth_world_new(1, NULL);
@@ -69,7 +68,7 @@ static void timers_fire_when_due(void **state)
 }
 
 /* Events of a stalled process wait until it runs; other processes do not wait. */
-static void stalled_process_runs_its_events_later(void **state)
+TEST(stalled_process_runs_its_events_later)
 {
     (void)state;
     struct hth_world *w = hth_world_new(1, NULL);
@@ -113,7 +112,7 @@ static void tie_order(uint64_t seed, char order[32])
     hth_world_free(w);
 }
 
-static void ties_are_shuffled_by_the_seed(void **state)
+TEST(ties_are_shuffled_by_the_seed)
 {
     (void)state;
     char a[32], again[32], b[32];
@@ -139,7 +138,7 @@ static bool ticked(void *arg)
     return ((struct tick *)arg)->count > 0;
 }
 
-static void timers_may_free_themselves(void **state)
+TEST(timers_may_free_themselves)
 {
     (void)state;
     struct hth_world *w = hth_world_new(1, NULL);
@@ -156,7 +155,7 @@ static void timers_may_free_themselves(void **state)
 
 /* ---- posts and scenario events ------------------------------------------------------------- */
 
-static void posts_keep_their_order(void **state)
+TEST(posts_keep_their_order)
 {
     (void)state;
     struct hth_world *w = hth_world_new(3, NULL);
@@ -178,7 +177,7 @@ static void count_up(void *arg)
     ++*(int *)arg;
 }
 
-static void world_events_run_at_their_time(void **state)
+TEST(world_events_run_at_their_time)
 {
     (void)state;
     struct hth_world *w = hth_world_new(3, NULL);
@@ -193,7 +192,7 @@ static void world_events_run_at_their_time(void **state)
 
 /* ---- clocks and identities ----------------------------------------------------------------- */
 
-static void nodes_have_own_clocks_and_identities(void **state)
+TEST(nodes_have_own_clocks_and_identities)
 {
     (void)state;
     struct hth_world_opts opts = HTH_WORLD_OPTS_INIT;
@@ -224,7 +223,7 @@ static void nodes_have_own_clocks_and_identities(void **state)
     hth_world_free(w);
 }
 
-static void stand_in_crypto_refuses_what_the_real_one_would(void **state)
+TEST(stand_in_crypto_refuses_what_the_real_one_would)
 {
     (void)state;
     const struct hth_crypto *c = hth_sim_crypto();
@@ -246,7 +245,7 @@ static void stand_in_crypto_refuses_what_the_real_one_would(void **state)
 }
 
 /* A signature covers every bit, in whole blocks of 32 bytes and behind them, and the length. */
-static void stand_in_signatures_cover_all_of_a_message(void **state)
+TEST(stand_in_signatures_cover_all_of_a_message)
 {
     static const size_t lens[] = {1, 31, 32, 33, 64, 100, 136, 200};
     (void)state;
@@ -317,7 +316,7 @@ static void app_halt(struct hth_env *env, void *arg)
         hth_timer_free(env, app->timer);
 }
 
-static void crashed_node_restarts_with_disk_and_identity(void **state)
+TEST(crashed_node_restarts_with_disk_and_identity)
 {
     (void)state;
     struct hth_world *w = hth_world_new(5, NULL);
@@ -372,7 +371,7 @@ static void crashed_node_restarts_with_disk_and_identity(void **state)
     hth_world_free(w);
 }
 
-static void freeing_the_world_halts_all_nodes(void **state)
+TEST(freeing_the_world_halts_all_nodes)
 {
     (void)state;
     struct hth_world *w = hth_world_new(5, NULL);
@@ -392,7 +391,7 @@ static void freeing_the_world_halts_all_nodes(void **state)
 
 /* ---- fault sites --------------------------------------------------------------------------- */
 
-static void fault_sites_have_their_rates(void **state)
+TEST(fault_sites_have_their_rates)
 {
     (void)state;
     int enabled = 0, fired = 0;
@@ -427,7 +426,7 @@ static void fault_sites_have_their_rates(void **state)
 
 /* The seed and the name decide whether a site is enabled, not the order of first use: a new site
  * must not change the others under a seed. */
-static void fault_site_depends_on_seed_and_name_only(void **state)
+TEST(fault_site_depends_on_seed_and_name_only)
 {
     enum { SITES = 32 };
     static char name[SITES][16];
@@ -450,24 +449,4 @@ static void fault_site_depends_on_seed_and_name_only(void **state)
     }
     assert_memory_equal(enabled[0], enabled[1], sizeof(enabled[0]));
     assert_in_range(count, 16, 48);
-}
-
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(timers_fire_when_due),
-        cmocka_unit_test(stalled_process_runs_its_events_later),
-        cmocka_unit_test(ties_are_shuffled_by_the_seed),
-        cmocka_unit_test(timers_may_free_themselves),
-        cmocka_unit_test(posts_keep_their_order),
-        cmocka_unit_test(world_events_run_at_their_time),
-        cmocka_unit_test(nodes_have_own_clocks_and_identities),
-        cmocka_unit_test(stand_in_crypto_refuses_what_the_real_one_would),
-        cmocka_unit_test(stand_in_signatures_cover_all_of_a_message),
-        cmocka_unit_test(crashed_node_restarts_with_disk_and_identity),
-        cmocka_unit_test(freeing_the_world_halts_all_nodes),
-        cmocka_unit_test(fault_sites_have_their_rates),
-        cmocka_unit_test(fault_site_depends_on_seed_and_name_only),
-    };
-    return cmocka_run_group_tests(tests, NULL, NULL);
 }

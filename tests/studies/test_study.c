@@ -8,7 +8,7 @@
 #include "studies/study.h"
 #include "studies/study_write.h"
 #include "studies/tools.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 #include <math.h>
 #include <signal.h>
@@ -32,7 +32,7 @@ static double interval(size_t n)
     return m.half;
 }
 
-static void intervals_are_students_t(void **state)
+TEST(intervals_are_students_t)
 {
     (void)state;
     assert_float_equal(interval(2), 12.706, 5e-4);
@@ -45,7 +45,7 @@ static void intervals_are_students_t(void **state)
     assert_float_equal(interval(100001), 1.9600, 5e-4);
 }
 
-static void only_finite_values_count(void **state)
+TEST(only_finite_values_count)
 {
     (void)state;
     const double values[] = {1, -1, NAN, -1, 3, -1, INFINITY, -1};
@@ -142,7 +142,7 @@ static enum hth_err run_into(const char *sub, uint32_t threads, const char *only
     return err;
 }
 
-static void files_do_not_depend_on_threads(void **state)
+TEST(files_do_not_depend_on_threads)
 {
     (void)state;
     static const char *const files[] = {"config.json", "metrics.csv", "runs.csv", "plot.gp",
@@ -157,7 +157,7 @@ static void files_do_not_depend_on_threads(void **state)
     }
 }
 
-static void files_have_means_and_intervals(void **state)
+TEST(files_have_means_and_intervals)
 {
     (void)state;
     assert_ok(run_into("c", 2, NULL, NULL));
@@ -184,7 +184,7 @@ static void files_have_means_and_intervals(void **state)
 }
 
 /* Starts and crashes of each point with the first seed, and nothing else. */
-static void events_are_of_the_first_seed(void **state)
+TEST(events_are_of_the_first_seed)
 {
     (void)state;
     assert_ok(run_into("e", 2, "two", NULL));
@@ -198,7 +198,7 @@ static void events_are_of_the_first_seed(void **state)
 }
 
 /* Each part is a chapter, with its own picture and only the columns that it needs. */
-static void each_part_is_a_chapter(void **state)
+TEST(each_part_is_a_chapter)
 {
     (void)state;
     assert_ok(run_into("c", 1, NULL, NULL));
@@ -246,7 +246,7 @@ static double depth_of(const char *svg, const char *text, const char **from)
 }
 
 /* The key is below the label of the lower axis, by more than a line's height. */
-static void key_is_clear_of_the_axis_label(void **state)
+TEST(key_is_clear_of_the_axis_label)
 {
     (void)state;
     assert_ok(run_into("c", 1, NULL, NULL));
@@ -274,7 +274,7 @@ static enum hth_err run_fading(void *arg, const struct hth_study_point *point, u
 
 /* A curve is not drawn where most of its seeds are missing, though the table has it; ticks of a
  * logarithmic axis keep a distance. */
-static void picture_omits_means_of_few_seeds(void **state)
+TEST(picture_omits_means_of_few_seeds)
 {
     (void)state;
     static const struct hth_study_point places[] = {
@@ -315,7 +315,7 @@ static enum hth_err run_share(void *arg, const struct hth_study_point *point, ui
     return HTH_OK;
 }
 
-static void frames_end_at_possible_values(void **state)
+TEST(frames_end_at_possible_values)
 {
     (void)state;
     static const struct {
@@ -358,7 +358,7 @@ static char *say_a_sum(void *arg, const struct hth_study *shown, const struct ht
 
 /* The metric with an aim has lines at 0 and at both limits; the verdict is over the points that
  * were asked for. */
-static void picture_shows_aim_and_report_the_verdict(void **state)
+TEST(picture_shows_aim_and_report_the_verdict)
 {
     (void)state;
     struct hth_study s = study();
@@ -382,7 +382,7 @@ static void picture_shows_aim_and_report_the_verdict(void **state)
 
 /* A value that is the same in a whole part is printed once; a metric that is never measured is not
  * printed. */
-static void constant_parameters_are_printed_once(void **state)
+TEST(constant_parameters_are_printed_once)
 {
     (void)state;
     static const struct hth_study_column two[] = {{"x", "place (m)", 0}, {"y", "height (m)", 1}};
@@ -411,7 +411,7 @@ static void constant_parameters_are_printed_once(void **state)
     hth_free(html);
 }
 
-static void only_selects_parts_and_refuses_unknown_ones(void **state)
+TEST(only_selects_parts_and_refuses_unknown_ones)
 {
     (void)state;
     uint64_t bad_seed;
@@ -427,7 +427,7 @@ static void only_selects_parts_and_refuses_unknown_ones(void **state)
 }
 
 /* Points above 1 fail with seed 3: they are named, and all other numbers are kept. */
-static void failed_run_is_named(void **state)
+TEST(failed_run_is_named)
 {
     (void)state;
     uint64_t bad_seed = 3;
@@ -487,7 +487,7 @@ static enum hth_err interrupt_at(uint64_t seed)
     return err;
 }
 
-static void interrupt_keeps_complete_seeds(void **state)
+TEST(interrupt_keeps_complete_seeds)
 {
     (void)state;
     assert_err(HTH_E_CANCELED, interrupt_at(3));
@@ -561,7 +561,7 @@ static char *run_groups(const char *sub, const char *only, uint64_t *runs)
     return read_file(sub, "metrics.csv");
 }
 
-static void one_run_measures_a_group(void **state)
+TEST(one_run_measures_a_group)
 {
     (void)state;
     uint64_t runs[3] = {0};
@@ -588,7 +588,7 @@ static void one_run_measures_a_group(void **state)
 }
 
 /* Points by the value of a parameter: 2 and 20 are in two parts. */
-static void where_selects_points_by_value(void **state)
+TEST(where_selects_points_by_value)
 {
     static const char *const bad[] = {"x", "y=1", "x=", "x=1,", "x=1;2", "x=inf", "x=3", "=1"};
     (void)state;
@@ -666,7 +666,7 @@ static enum hth_err run_against(const char *against, const char *only)
 }
 
 /* Seeds change the numbers by up to 1600 and the differences by nothing. */
-static void differences_are_taken_seed_by_seed(void **state)
+TEST(differences_are_taken_seed_by_seed)
 {
     (void)state;
     assert_ok(run_against("x=1", NULL));
@@ -690,7 +690,7 @@ static void differences_are_taken_seed_by_seed(void **state)
 }
 
 /* A run without differences or events removes those of an earlier run from its folder. */
-static void tables_of_an_earlier_run_are_removed(void **state)
+TEST(tables_of_an_earlier_run_are_removed)
 {
     (void)state;
     assert_ok(run_against("x=1", NULL));
@@ -719,7 +719,7 @@ static void touch(const char *sub, const char *name, const char *text)
 }
 
 /* It also removes pictures of parts that it did not run, but no other files. */
-static void pictures_of_an_earlier_run_are_removed(void **state)
+TEST(pictures_of_an_earlier_run_are_removed)
 {
     (void)state;
     static const char *const pictures[] = {"one.png", "one.svg", "two.png", "two.svg"};
@@ -746,7 +746,7 @@ static void pictures_of_an_earlier_run_are_removed(void **state)
     assert_false(is_there("d", "one.svg"));
 }
 
-static void differences_of_differences(void **state)
+TEST(differences_of_differences)
 {
     (void)state;
     assert_ok(run_against("x=1,y=5", "one"));
@@ -758,7 +758,7 @@ static void differences_of_differences(void **state)
     hth_free(csv);
 }
 
-static void against_without_a_reference_is_refused(void **state)
+TEST(against_without_a_reference_is_refused)
 {
     (void)state;
     static const char *const bad[] = {
@@ -797,7 +797,7 @@ static enum hth_err run_where(const char *first, const char *second, char **csv)
     return err;
 }
 
-static void where_conditions_must_all_hold(void **state)
+TEST(where_conditions_must_all_hold)
 {
     (void)state;
     char *csv;
@@ -812,7 +812,7 @@ static void where_conditions_must_all_hold(void **state)
 }
 
 /* Where nothing can be written nothing is computed. */
-static void unwritable_folder_is_refused_before_any_run(void **state)
+TEST(unwritable_folder_is_refused_before_any_run)
 {
     (void)state;
     uint64_t runs[3] = {0};
@@ -839,7 +839,7 @@ static void unwritable_folder_is_refused_before_any_run(void **state)
     hth_free(far);
 }
 
-static void command_omits_options_that_change_no_number(void **state)
+TEST(command_omits_options_that_change_no_number)
 {
     (void)state;
     static const char *const words[] = {"hearth sim x", "--out",  "/tmp/a",    "--seeds", "3",
@@ -855,7 +855,7 @@ static void command_omits_options_that_change_no_number(void **state)
     hth_free(text);
 }
 
-static void json_text_is_escaped(void **state)
+TEST(json_text_is_escaped)
 {
     char got[64] = "";
     FILE *f = tmpfile();
@@ -868,7 +868,7 @@ static void json_text_is_escaped(void **state)
     assert_string_equal(got, "\"a \\\"b\\\" \\\\ \\u0009\\u001b \xc3\xa4\"");
 }
 
-static void report_shows_a_table(void **state)
+TEST(report_shows_a_table)
 {
     (void)state;
     char *sub = hth_asprintf("%s/e", dir), *path = hth_asprintf("%s/t.csv", sub);
@@ -917,35 +917,4 @@ static int remove_dir(void **state)
     return rmdir(dir);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(intervals_are_students_t),
-        cmocka_unit_test(only_finite_values_count),
-        cmocka_unit_test(files_do_not_depend_on_threads),
-        cmocka_unit_test(files_have_means_and_intervals),
-        cmocka_unit_test(events_are_of_the_first_seed),
-        cmocka_unit_test(each_part_is_a_chapter),
-        cmocka_unit_test(key_is_clear_of_the_axis_label),
-        cmocka_unit_test(picture_omits_means_of_few_seeds),
-        cmocka_unit_test(frames_end_at_possible_values),
-        cmocka_unit_test(picture_shows_aim_and_report_the_verdict),
-        cmocka_unit_test(constant_parameters_are_printed_once),
-        cmocka_unit_test(only_selects_parts_and_refuses_unknown_ones),
-        cmocka_unit_test(failed_run_is_named),
-        cmocka_unit_test(interrupt_keeps_complete_seeds),
-        cmocka_unit_test(one_run_measures_a_group),
-        cmocka_unit_test(where_selects_points_by_value),
-        cmocka_unit_test(differences_are_taken_seed_by_seed),
-        cmocka_unit_test(tables_of_an_earlier_run_are_removed),
-        cmocka_unit_test(pictures_of_an_earlier_run_are_removed),
-        cmocka_unit_test(differences_of_differences),
-        cmocka_unit_test(against_without_a_reference_is_refused),
-        cmocka_unit_test(where_conditions_must_all_hold),
-        cmocka_unit_test(unwritable_folder_is_refused_before_any_run),
-        cmocka_unit_test(command_omits_options_that_change_no_number),
-        cmocka_unit_test(json_text_is_escaped),
-        cmocka_unit_test(report_shows_a_table),
-    };
-    return cmocka_run_group_tests(tests, make_dir, remove_dir);
-}
+SUITE_WITH(make_dir, remove_dir)

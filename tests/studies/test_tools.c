@@ -2,7 +2,7 @@
 /* test_tools.c: the tools of the studies: progress, and files that are whole or unchanged. */
 #include "core/mem.h"
 #include "studies/tools.h"
-#include "support/test.h"
+#include "support/suite.h"
 
 #include <signal.h>
 #include <stdlib.h>
@@ -65,7 +65,7 @@ static void say_on_a_terminal(struct hth_sim_progress *p)
 }
 
 /* A log gets whole lines, one in half a minute, without control characters. */
-static void log_gets_whole_lines_of_progress(void **state)
+TEST(log_gets_whole_lines_of_progress)
 {
     (void)state;
     struct hth_sim_progress p;
@@ -74,7 +74,7 @@ static void log_gets_whole_lines_of_progress(void **state)
     hth_free(text);
 }
 
-static void terminal_gets_one_line_of_progress(void **state)
+TEST(terminal_gets_one_line_of_progress)
 {
     (void)state;
     struct hth_sim_progress p;
@@ -116,7 +116,7 @@ static void finish_and_say(struct hth_sim_progress *p)
     hth_free(sub);
 }
 
-static void failed_write_leaves_the_old_file(void **state)
+TEST(failed_write_leaves_the_old_file)
 {
     (void)state;
     char *sub = hth_strdup(dir);
@@ -159,7 +159,7 @@ static int remove_dir(void **state)
 }
 
 /* As under nohup: Ctrl-C at the terminal is not for this process. */
-static void ignored_interrupt_stays_ignored(void **state)
+TEST(ignored_interrupt_stays_ignored)
 {
     (void)state;
     void (*before)(int) = signal(SIGINT, SIG_IGN);
@@ -174,13 +174,4 @@ static void ignored_interrupt_stays_ignored(void **state)
     signal(SIGINT, before);
 }
 
-int main(void)
-{
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(log_gets_whole_lines_of_progress),
-        cmocka_unit_test(terminal_gets_one_line_of_progress),
-        cmocka_unit_test(failed_write_leaves_the_old_file),
-        cmocka_unit_test(ignored_interrupt_stays_ignored),
-    };
-    return cmocka_run_group_tests(tests, make_dir, remove_dir);
-}
+SUITE_WITH(make_dir, remove_dir)

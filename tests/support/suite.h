@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * suite.h: included by the file of a test program, which is then complete: TEST(name) and its body
- * are a test, and main runs those of the file in their order.
+ * are a test, and main runs those of the file in their order. A file that defines SUITE_RUN before
+ * has its list run by that function.
  */
 #ifndef HTH_TESTS_SUPPORT_SUITE_H
 #define HTH_TESTS_SUPPORT_SUITE_H
@@ -10,6 +11,11 @@
 
 static struct CMUnitTest hth_suite[64];
 static size_t hth_suite_count;
+#ifndef SUITE_RUN
+static CMFixtureFunction hth_suite_up, hth_suite_down;
+#define SUITE_RUN(tests, count)                                                                    \
+    _cmocka_run_group_tests("tests", tests, count, hth_suite_up, hth_suite_down)
+#endif
 
 static void hth_suite_add(const char *name, CMUnitTestFunction run, CMFixtureFunction up,
                           CMFixtureFunction down)
@@ -28,6 +34,13 @@ static void hth_suite_add(const char *name, CMUnitTestFunction run, CMFixtureFun
     }                                                                                              \
     static void name(void **state)
 #define TEST(name) TEST_WITH(name, NULL, NULL)
+/* With functions that make one *state for all tests, and free it. */
+#define SUITE_WITH(up, down)                                                                       \
+    __attribute__((constructor)) static void add_suite(void)                                       \
+    {                                                                                              \
+        hth_suite_up = up;                                                                         \
+        hth_suite_down = down;                                                                     \
+    }
 
 int main(void)
 {
@@ -36,7 +49,7 @@ int main(void)
                 HTH_ARRAY_LEN(hth_suite));
         return 1;
     }
-    return _cmocka_run_group_tests("tests", hth_suite, hth_suite_count, NULL, NULL);
+    return SUITE_RUN(hth_suite, hth_suite_count);
 }
 
 #endif

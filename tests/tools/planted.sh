@@ -227,7 +227,7 @@ printf '/*\n * planted.c: one.\n *\n * What comes is\n * taken.\n */\n' | c $pla
 fails "$planted:5: $relative" tidy
 echo '/* One is early. Who waits is late. */' | c $planted
 fails "$planted:2: $relative" tidy
-echo 'static void what_comes_is_known(void **state)' | c tests/core/test_planted.c
+echo 'TEST(what_comes_is_known)' | c tests/core/test_planted.c
 fails "tests/core/test_planted.c:2: test what_comes_is_known $relative" tidy
 echo 'say("what came of %s is of no use", name);' | c $planted
 fails "$planted:2: message \"what came of %s is of no use\" $relative" tidy

@@ -7,7 +7,6 @@
 #include "collab/collab_int.h"
 #include "collab/line.h"
 #include "collab/roll_int.h"
-#include "collab/row_msg.h"
 #include "core/mem.h"
 #include "support/suite.h"
 #include "trainer/crew.h"
