@@ -23,9 +23,9 @@
  * it lacks, as further steps, or by a state that it adopts. One that finds nobody begins a chain of
  * its own, and chains that meet become one: the one with more samples stays.
  *
- * Of take, step and adopt one is asked of the trainer at a time, and a copy perhaps meanwhile. They
- * run in jobs of the trainer, in the order in which they were asked. No answer comes inside the
- * call that asks, but an error of adopt or copy may.
+ * The trainer is asked each of take, step, adopt and copy once at a time, perhaps while another one
+ * is under way. They run in jobs of the trainer, in the order in which they were asked. No answer
+ * comes inside the call that asks, but an error of adopt or copy may.
  *
  * Loop thread. Runs on the real and the simulated environment.
  */
