@@ -176,7 +176,8 @@ static bool are_one_chain(const struct hth_collab *a, const struct hth_collab *b
 {
     const struct hth_collab *behind = step_of(a) <= step_of(b) ? a : b;
     const struct hth_collab *ahead = behind == a ? b : a;
-    const struct hth_chain *from = hth_collab_choice(behind)->chain, *to = hth_collab_choice(ahead)->chain;
+    const struct hth_chain *from = hth_collab_choice(behind)->chain,
+                           *to = hth_collab_choice(ahead)->chain;
     uint32_t base = hth_chain_base(from, hth_collab_choice(behind)->tip);
     uint32_t wanted = hth_chain_find(to, hth_chain_head(from, base));
     uint32_t at = hth_collab_choice(ahead)->tip;

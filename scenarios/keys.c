@@ -166,8 +166,8 @@ static void declare(struct key *k)
     static const struct hth_publisher_opts opts = {.life_us = HTH_HEAD_LIFE_US};
     struct hth_topic topic;
 
-    k->note = (struct hth_head_note){.samples = 1u << 30,
-                                     .addr = hth_node_addr(k->node, HTH_CREW_PORT)};
+    k->note =
+        (struct hth_head_note){.samples = 1u << 30, .addr = hth_node_addr(k->node, HTH_CREW_PORT)};
     if (k->index % 2 == 0) {
         k->note.step = 1u << 20;
         memcpy(k->note.head.b, &k->env->self, sizeof(k->note.head.b));

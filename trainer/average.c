@@ -6,8 +6,8 @@
  * a job adds average - copy to the parameters as they are then. Adam's second moment stays >= 0.
  *
  * Nobody proves what others bring. So with `clip` a mean is refused that lies further from the copy
- * than HTH_FAR_CHANGES times the largest change of late: how far this trainer's own steps have moved
- * its values since the mean before. Means are no change, so that no series of them widens the
+ * than HTH_FAR_CHANGES times the largest change of late: how far this trainer's own steps have
+ * moved its values since the mean before. Means are no change, so that no series of them widens the
  * bound, nor does a series of refused ones; only a trainer whose rounds all failed may be far off.
  */
 #include <math.h>
