@@ -61,7 +61,7 @@ static void say_head(struct hth_collab *c)
     c->calls = calls(c);
     uint32_t tip = hth_roll_choice(c->roll)->tip;
     if (tip == HTH_LINK_NONE && c->started) {
-        const struct hth_head_note looks = {.samples = c->start_samples, .addr = c->opts.addr};
+        const struct hth_head_note looks = {.samples = c->opts.samples, .addr = c->opts.addr};
         hth_heads_say(c->heads, &looks);
         return;
     }
@@ -236,7 +236,7 @@ static enum hth_err give(struct hth_collab *c, struct hth_blob *values, const vo
 static void found(struct hth_collab *c)
 {
     HTH_LOG(c->env, HTH_INFO, HTH_SUB_AVG, "begins a chain of steps at step %llu",
-            (unsigned long long)c->start_step);
+            (unsigned long long)c->opts.step);
     hth_roll_hold(c->roll, c->own);
     collab_holds(c, c->own);
 }
@@ -254,12 +254,12 @@ static bool may_part(const struct hth_collab *c)
 static void on_first_digest(struct hth_collab *c, enum hth_err err, struct hth_blob *hashes,
                             const struct hth_hash *digest)
 {
-    uint32_t samples = (uint32_t)HTH_MIN(c->start_samples, (uint64_t)UINT32_MAX);
+    uint32_t samples = (uint32_t)HTH_MIN(c->opts.samples, (uint64_t)UINT32_MAX);
     (void)hashes;
     bool client = c->opts.addr.family == 0;
     struct hth_roll self = {.marks = HTH_ROLL_IN | (client ? HTH_ROLL_CLIENT : 0),
                             .samples = samples};
-    struct hth_chain_link link = {.step = c->start_step,
+    struct hth_chain_link link = {.step = c->opts.step,
                                   .prev = HTH_LINK_NONE,
                                   .protocol = HTH_ROLL_PROTOCOL,
                                   .kind = HTH_LINK_GENESIS,
@@ -385,8 +385,8 @@ enum hth_err hth_collab_save(const struct hth_collab *c, uint64_t step, struct h
 static void begin_anew(struct hth_collab *c)
 {
     bool ties = hth_chain_base(c->chain, c->held) == c->held;
-    c->start_step = c->stats.step;
-    c->start_samples = hth_chain_samples(c->chain, c->held) + ties;
+    c->opts.step = c->stats.step;
+    c->opts.samples = hth_chain_samples(c->chain, c->held) + ties;
     c->own = HTH_LINK_NONE;
     begin(c);
 }
@@ -438,16 +438,16 @@ static bool may_begin(const struct hth_collab *c)
         return is_looking(c) && !c->wants_own;
     return is_looking(c) && now - c->start_us >= c->opts.look_us && now >= c->yields_us &&
            hth_heads_others(c->heads, false) == 0 && !hth_arrive_is_going(c->arrive) &&
-           (c->opts.eventual || (c->start_step == 0 && knows_nobody(c)));
+           (c->opts.eventual || (c->opts.step == 0 && knows_nobody(c)));
 }
 
 static void tell_that_it_looks(struct hth_collab *c)
 {
-    if (!c->opts.eventual && c->start_step > 0 && is_looking(c) && tells(c, c->start_us))
+    if (!c->opts.eventual && c->opts.step > 0 && is_looking(c) && tells(c, c->start_us))
         HTH_LOG(c->env, HTH_WARN, HTH_SUB_AVG,
                 "waits for others to go on from step %llu with; --bootstrap begins without them "
                 "(averaging.majority: strict)",
-                (unsigned long long)c->start_step);
+                (unsigned long long)c->opts.step);
 }
 
 static void fail(struct hth_collab *c)
@@ -478,7 +478,7 @@ static void look_at_protocol(struct hth_collab *c)
  * part, one peer that claims to be of another version keeps none of them from beginning. */
 static void begin_alone(struct hth_collab *c)
 {
-    bool beside = c->unread && c->start_step == 0 && hth_heads_others(c->heads, true) == 0;
+    bool beside = c->unread && c->opts.step == 0 && hth_heads_others(c->heads, true) == 0;
     if (beside && !c->opts.strangers) {
         fail(c);
     } else if (c->ops.may_begin == NULL || c->ops.may_begin(c->arg)) {
@@ -532,8 +532,8 @@ static bool begins_before_us(const struct hth_collab *c, const struct hth_head_n
                              const struct hth_peer_id *by)
 {
     bool is_client = note->addr.family == 0, are_client = c->opts.addr.family == 0;
-    if (note->samples != c->start_samples)
-        return note->samples > c->start_samples;
+    if (note->samples != c->opts.samples)
+        return note->samples > c->opts.samples;
     if (is_client != are_client)
         return are_client;
     return hth_peer_id_cmp(by, &c->env->self) < 0;
@@ -561,7 +561,7 @@ static void on_head(void *arg, const struct hth_head_note *note, const struct ht
     }
     hth_roll_meet(c->roll, &holder);
     hth_rpc_lives(c->rpc, by); /* after a cut it may have failed for long */
-    if (is_looking(c) && c->opts.eventual && c->start_samples > note->samples) {
+    if (is_looking(c) && c->opts.eventual && c->opts.samples > note->samples) {
         begin(c);
         return;
     }
@@ -652,15 +652,27 @@ static struct hth_hash run_of(struct hth_env *env, const struct hth_collab_opts 
     return run;
 }
 
-static enum hth_err read_frozen(struct hth_collab *c, struct hth_collab_file *file)
+/* Goes on as the member whose process ended, if its file fits; else as a new one. */
+static void read_frozen(struct hth_collab *c, struct hth_collab_file *file)
 {
-    if (memcmp(&file->run, &c->run, sizeof(c->run)) != 0)
-        return HTH_E_WRONG_RUN;
-    HTH_TRY(hth_collab_file_vote(file, c->chain, &c->vote));
-    for (uint32_t i = 0; i < file->peers; i++)
-        if (!hth_peer_id_eq(&file->peer[i].id, &c->env->self))
-            hth_roll_meet(c->roll, &file->peer[i]);
-    return HTH_OK;
+    const struct hth_blob *bytes = c->opts.frozen;
+    enum hth_err err = hth_collab_file_read(c->env->crypto, bytes->data, bytes->size, file);
+    if (err == HTH_OK && file->step != c->opts.step)
+        err = HTH_E_STALE;
+    if (err == HTH_OK && memcmp(&file->run, &c->run, sizeof(c->run)) != 0)
+        err = HTH_E_WRONG_RUN;
+    if (err == HTH_OK)
+        err = hth_collab_file_vote(file, c->chain, &c->vote);
+    if (err == HTH_OK) {
+        c->opts.life = file->life;
+        return;
+    }
+    HTH_LOG(c->env, HTH_WARN, HTH_SUB_AVG,
+            "the vote beside the checkpoint of step %llu can't be used: %s; this trainer joins its "
+            "run anew, without a vote",
+            (unsigned long long)c->opts.step, hth_err_text(err));
+    c->vote.tip = HTH_LINK_NONE;
+    file->peers = 0;
 }
 
 static enum hth_err make(struct hth_collab *c)
@@ -674,6 +686,7 @@ static enum hth_err make(struct hth_collab *c)
         .step = on_arrive_step, .adopt = on_arrive_adopt, .done = on_arrive_done};
     const struct hth_collab_opts *o = &c->opts;
     struct hth_roll_opts roll = HTH_ROLL_OPTS_INIT;
+    struct hth_collab_file file = {.peers = 0};
     const struct hth_state_donor_opts donor = {.schema = o->schema,
                                                .budget = o->budget,
                                                .want = on_state_want,
@@ -684,14 +697,17 @@ static enum hth_err make(struct hth_collab *c)
                                            .state_bytes = o->state_bytes,
                                            .budget = o->budget};
 
+    if (o->frozen != NULL)
+        read_frozen(c, &file);
+    c->opts.frozen = NULL;
     roll.addr = o->addr;
     roll.life = o->life;
     roll.target = o->target;
     roll.up_kbit = (uint32_t)HTH_MIN(o->bandwidth / 1e3, (double)UINT32_MAX);
     HTH_TRY(hth_roll_new(c->env, c->rpc, c->chain, &roll, &roll_ops, c, &c->roll));
-    if (o->frozen != NULL)
-        HTH_TRY(read_frozen(c, o->frozen));
-    c->opts.frozen = NULL;
+    for (uint32_t i = 0; i < file.peers; i++)
+        if (!hth_peer_id_eq(&file.peer[i].id, &c->env->self))
+            hth_roll_meet(c->roll, &file.peer[i]);
     HTH_TRY(hth_heads_new(c->env, o->dht, o->network, o->schema, on_head, c, &c->heads));
     HTH_TRY(hth_state_donor_new(c->env, c->rpc, &donor, &c->donor));
     hth_rpc_serve(c->rpc, HTH_ROW_METHOD, collab_on_row, c);
@@ -718,8 +734,6 @@ enum hth_err hth_collab_new(struct hth_env *env, struct hth_rpc *rpc,
                              .own = HTH_LINK_NONE,
                              .vote = {.tip = HTH_LINK_NONE},
                              .run = run_of(env, opts)};
-    if (opts->frozen != NULL)
-        c->opts.life = opts->frozen->life;
     const struct hth_chain_opts chain = {.crypto = env->crypto,
                                          .run = c->run,
                                          .window = WINDOW_LINKS,
@@ -754,12 +768,10 @@ void hth_collab_free(struct hth_collab *c)
     hth_free(c);
 }
 
-void hth_collab_start(struct hth_collab *c, uint64_t step, uint64_t samples)
+void hth_collab_start(struct hth_collab *c)
 {
     c->started = true;
     c->start_us = hth_now_us(c->env);
-    c->start_step = step;
-    c->start_samples = samples;
     if (c->vote.tip != HTH_LINK_NONE) {
         hth_roll_resume(c->roll, &c->vote);
         collab_holds(c, c->vote.tip);
@@ -809,11 +821,6 @@ void hth_collab_stats(const struct hth_collab *c, struct hth_collab_stats *out)
     out->fetch = (struct hth_state_progress){.news = ""};
     if (c->arrive != NULL)
         hth_arrive_progress(c->arrive, &out->fetch);
-}
-
-const struct hth_chain *hth_collab_chain(const struct hth_collab *c)
-{
-    return c->chain;
 }
 
 const struct hth_choice *hth_collab_choice(const struct hth_collab *c)

@@ -23,9 +23,9 @@
  * it lacks, as further steps, or by a state that it adopts. One that finds nobody begins a chain of
  * its own, and chains that meet become one: the one with more samples stays.
  *
- * Of take, step and adopt one is asked of the trainer at a time, and a copy perhaps meanwhile. They
- * run in jobs of the trainer, in the order in which they were asked. No answer comes inside the
- * call that asks, but an error of adopt or copy may.
+ * The trainer is asked each of take, step, adopt and copy once at a time, perhaps while another one
+ * is under way. They run in jobs of the trainer, in the order in which they were asked. No answer
+ * comes inside the call that asks, but an error of adopt or copy may.
  *
  * Loop thread. Runs on the real and the simulated environment.
  */
@@ -42,7 +42,6 @@
 struct hth_blob;
 struct hth_budget;
 struct hth_collab;
-struct hth_collab_file;
 struct hth_dht;
 struct hth_reducer;
 struct hth_state_result;
@@ -95,25 +94,26 @@ struct hth_collab_opts {
     bool bootstrap;  /* begins a chain at once */
     bool strangers;  /* take part: what they say of the run's version ends nobody */
     int64_t look_us; /* for others, before it begins a chain */
-    /* Goes on as the member whose process ended, in the file's life; borrowed for the call. NULL: a
-     * new member, in `life`. */
-    struct hth_collab_file *frozen;
+    /* Of the state that it starts with: a checkpoint's, or zero for parameters that were drawn from
+     * the run's seed. */
+    uint64_t step, samples;
+    /* A file of this step (collab_file.h), borrowed for the call: goes on as the member whose
+     * process ended, in its life. NULL, or if it does not fit: a new member, in `life`. */
+    const struct hth_blob *frozen;
     struct hth_dht *dht;
     struct hth_reducer *reducer;
     struct hth_budget *budget; /* NULL: none */
 };
 
-/* All is borrowed. Errors: E_CONFIG, E_TOO_LARGE (state), those of its parts; E_WRONG_RUN
- * and those of hth_collab_file_vote (`frozen`). */
+/* All is borrowed. Errors: E_CONFIG, those of its parts. */
 enum hth_err hth_collab_new(struct hth_env *env, struct hth_rpc *rpc,
                             const struct hth_collab_opts *opts, const struct hth_collab_ops *ops,
                             void *arg, struct hth_collab **out) HTH_MUST;
 /* Nothing is asked of the trainer any more, and nothing needs an answer. NULL is fine. */
 void hth_collab_free(struct hth_collab *collab);
 
-/* Begins to look for others, with a state of that many steps and samples: of a checkpoint, or zero
- * for parameters that were drawn from the run's seed. A frozen member's state is its head's. */
-void hth_collab_start(struct hth_collab *collab, uint64_t step, uint64_t samples);
+/* Begins to look for others. */
+void hth_collab_start(struct hth_collab *collab);
 
 /* Whether another micro-batch may start: it holds a head, is in no round, and its caller wants
  * more. */
@@ -166,8 +166,7 @@ struct hth_collab_stats {
     struct hth_state_progress fetch; /* of a state; hth_arrive_progress */
 };
 void hth_collab_stats(const struct hth_collab *collab, struct hth_collab_stats *out);
-/* To look at. */
-const struct hth_chain *hth_collab_chain(const struct hth_collab *collab);
+/* To look at, with its chain. */
 const struct hth_choice *hth_collab_choice(const struct hth_collab *collab);
 
 #endif

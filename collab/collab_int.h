@@ -63,7 +63,6 @@ struct hth_collab {
     bool founds;    /* holds that genesis as soon as it is there */
     int64_t start_us;
     int64_t yields_us; /* until then another one that looks may begin */
-    uint64_t start_step, start_samples;
 
     bool unread; /* another's links are another program's */
     bool failed; /* the trainer was told to end */

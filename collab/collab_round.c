@@ -33,8 +33,7 @@
  * time so far, ... */
 #define SILENCE_US     (600 * HTH_US_PER_MS)
 #define SILENCE_MAX_US (3 * HTH_US_PER_S)
-#define ANSWER_RTTS    4                     /* ... and so many round trips, ... */
-#define DIAL_US        HTH_US_PER_S          /* ... or this before the first */
+#define ANSWER_RTTS    4 /* ... and so many round trips; as much again before the first */
 #define TICK_US        (50 * HTH_US_PER_MS)
 
 /* A member as the leader of its line knows it. */
@@ -86,13 +85,6 @@ static bool leads(const struct round_line *l)
 static bool is_known(const struct round_line *l)
 {
     return l->axis <= l->round->axis;
-}
-
-/* Whether a member's values are in what another one's cell brings. */
-static bool covers(const struct round_line *l, uint32_t k, uint32_t member)
-{
-    const struct hth_cells *cells = &l->round->cells;
-    return hth_cells_covers(cells, cells->cell[l->member[k]], l->axis, member);
 }
 
 static bool brings(const struct round_line *l, uint32_t k)
@@ -308,7 +300,7 @@ static int64_t patience_us(const struct round_line *l, const struct hth_peer_id 
     int64_t limit = (hth_now_us(c->env) - l->round->go_us) / 2;
     limit = HTH_MIN(HTH_MAX(limit, SILENCE_US), SILENCE_MAX_US) + hth_rpc_late_us(c->rpc);
     bool known = hth_rpc_peer_info(c->rpc, peer, &info) == HTH_OK && info.rtt_us > 0;
-    return HOLD_US + limit + (known ? ANSWER_RTTS * info.rtt_us : DIAL_US);
+    return HOLD_US + limit + (known ? ANSWER_RTTS * info.rtt_us : SILENCE_US);
 }
 
 static bool is_lost(const struct round_line *l, uint32_t k)
@@ -322,8 +314,9 @@ static bool is_lost(const struct round_line *l, uint32_t k)
 /* The first word of a cell counts, and a twin's does not. */
 static void take_marks(struct round_line *l, uint32_t k, const uint16_t *marks)
 {
+    const struct hth_cells *cells = &l->round->cells;
     for (uint32_t i = 0; i < l->marks.count && !l->row[k].known && !is_twin(l, k); i++)
-        if (covers(l, k, i))
+        if (hth_cells_covers(cells, cells->cell[l->member[k]], l->axis, i))
             l->marks.of[i] = marks[i];
     l->row[k].known = true;
 }

@@ -46,45 +46,33 @@ static void on_reduced(void *arg, const struct hth_reduce_result *result)
     a->helper->on_round(a->helper->arg);
 }
 
-static struct helped *find_free(struct hth_roll_helper *h)
-{
-    for (uint32_t i = 0; i < ROUNDS; i++)
-        if (h->helped[i].round == NULL)
-            return &h->helped[i];
-    return NULL;
-}
-
-static enum hth_err reduce(struct hth_roll_helper *h, const struct hth_roll_group *group)
+/* Reduces as a GO says, if it names this helper. */
+static enum hth_err help(struct hth_roll_helper *h, struct hth_ready_reply *go)
 {
     static struct hth_cells cells;
     static struct hth_line line;
-    struct helped *a = find_free(h);
     struct hth_reduce_opts o = hth_line_opts(h->opts.count, h->opts.spans, h->opts.span_count);
-    hth_cells_place(h->env->crypto, &group->head, group->peer, group->count, &h->opts.shape,
-                    &cells);
-    hth_line_fill(group, &cells, hth_line_of_helper(&cells, group->self - group->count), 0, NULL,
-                  &line);
-    if (a == NULL)
+    struct hth_roll_group group;
+    uint32_t i = 0;
+    hth_line_group(h->env->crypto, &h->env->self, go, &group);
+    if (group.self < group.count || group.self == group.count + group.helpers)
+        return HTH_OK;
+    while (i < ROUNDS && h->helped[i].round != NULL)
+        i++;
+    if (i == ROUNDS)
         return HTH_E_BUSY;
-    o.group = group->id;
+    hth_cells_place(h->env->crypto, &group.head, group.peer, group.count, &h->opts.shape, &cells);
+    hth_line_fill(&group, &cells, hth_line_of_helper(&cells, group.self - group.count), 0, NULL,
+                  &line);
+    o.group = group.id;
     o.members = line.member;
     o.member_count = line.count;
     o.self = line.self;
     o.done = on_reduced;
-    o.arg = a;
-    HTH_TRY(hth_reduce_start(h->opts.reducer, &o, &a->round));
-    hth_line_begins(&h->stats.averages, group);
+    o.arg = &h->helped[i];
+    HTH_TRY(hth_reduce_start(h->opts.reducer, &o, &h->helped[i].round));
+    hth_line_begins(&h->stats.averages, &group);
     return HTH_OK;
-}
-
-static void help(struct hth_roll_helper *h, struct hth_ready_reply *go)
-{
-    struct hth_roll_group group;
-    hth_line_group(h->env->crypto, &h->env->self, go, &group);
-    if (group.self < group.count || group.self == group.count + group.helpers)
-        return; /* not its GO */
-    enum hth_err err = reduce(h, &group);
-    h->stats.averages.failed += err != HTH_OK && err != HTH_E_DUPLICATE;
 }
 
 /* ---- READY -------------------------------------------------------------------------------- */
@@ -120,7 +108,8 @@ static void on_answer(void *arg, const struct hth_rpc_result *result)
         return;
     }
     if (reply.kind == HTH_READY_GO)
-        help(h, &reply);
+        err = help(h, &reply);
+    h->stats.averages.failed += err != HTH_OK && err != HTH_E_DUPLICATE;
     if (reply.kind == HTH_READY_MOVE)
         h->to = reply.peer[0];
     again(h, reply.kind == HTH_READY_GO || reply.kind == HTH_READY_WAIT ? 0 : AGAIN_US);

@@ -147,7 +147,8 @@ static void on_update(void *arg, uint32_t i, const struct hth_train_stats *stats
     if (i >= a->opts->members || s.step <= a->step)
         return;
     a->step = s.step;
-    note_link(a, hth_collab_chain(collab), hth_chain_find(hth_collab_chain(collab), &s.head));
+    note_link(a, hth_collab_choice(collab)->chain,
+              hth_chain_find(hth_collab_choice(collab)->chain, &s.head));
 }
 
 /* The time in which a line carries that many means and those that are made meanwhile. */

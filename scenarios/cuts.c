@@ -12,9 +12,9 @@
 
 #define S            HTH_US_PER_S
 #define MEMBERS_MAX  16
-#define EACH_SAMPLES 36 /* of a step, by the number of trainers */
+#define EACH_SAMPLES 36       /* of a step, by the number of trainers */
 #define WARM_US      (18 * S) /* all have been in a whole window, and an epoch does not end */
-#define RATE_US      (6 * S) /* end of the warm-up, in which the run's speed is measured */
+#define RATE_US      (6 * S)  /* end of the warm-up, in which the run's speed is measured */
 #define AFTER_US     (60 * S)
 #define SETTLE_US    (4 * S)
 #define POLL_US      (100 * HTH_US_PER_MS)
@@ -39,7 +39,7 @@ struct cut_run {
     struct hth_cut_report *report;
     struct hth_world *world;
     struct hth_crew *crew;
-    struct hth_map *links; /* by head */
+    struct hth_map *links;    /* by head */
     double slow[MEMBERS_MAX]; /* a machine's time by the fastest one's */
     uint32_t part[MEMBERS_MAX];
     int64_t cut_us, heal_us; /* 0: not yet */
@@ -102,8 +102,8 @@ static void on_update(void *arg, uint32_t i, const struct hth_train_stats *stats
     link = hth_map_get(c->links, &s.head, sizeof(s.head));
     c->last[i] = s.head;
     if (link == NULL)
-        note_link(c, i, hth_collab_chain(collab),
-                  hth_chain_find(hth_collab_chain(collab), &s.head));
+        note_link(c, i, hth_collab_choice(collab)->chain,
+                  hth_chain_find(hth_collab_choice(collab)->chain, &s.head));
     else
         c->report->bits_differ += bits_of(c, i) != link->bits;
 }

@@ -167,7 +167,7 @@ static void check_hosts(struct hth_fleet *f)
 
 static uint64_t step_of(const struct hth_collab *c)
 {
-    return hth_chain_at(hth_collab_chain(c), hth_collab_choice(c)->tip)->step;
+    return hth_chain_at(hth_collab_choice(c)->chain, hth_collab_choice(c)->tip)->step;
 }
 
 /* Whether the last final step of the one that is behind is in the other's chain. The tip itself is
@@ -176,7 +176,8 @@ static bool are_one_chain(const struct hth_collab *a, const struct hth_collab *b
 {
     const struct hth_collab *behind = step_of(a) <= step_of(b) ? a : b;
     const struct hth_collab *ahead = behind == a ? b : a;
-    const struct hth_chain *from = hth_collab_chain(behind), *to = hth_collab_chain(ahead);
+    const struct hth_chain *from = hth_collab_choice(behind)->chain,
+                           *to = hth_collab_choice(ahead)->chain;
     uint32_t base = hth_chain_base(from, hth_collab_choice(behind)->tip);
     uint32_t wanted = hth_chain_find(to, hth_chain_head(from, base));
     uint32_t at = hth_collab_choice(ahead)->tip;

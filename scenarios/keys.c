@@ -113,7 +113,7 @@ static struct hth_node *find_node(const struct key *k, const struct hth_peer_id 
 static void send_ready(struct key *k)
 {
     const struct hth_collab *collab = hth_trainer_collab(any_trainer(k));
-    const struct hth_chain *chain = hth_collab_chain(collab);
+    const struct hth_chain *chain = hth_collab_choice(collab)->chain;
     const struct hth_choice *choice = hth_collab_choice(collab);
     struct hth_ballot now = hth_choice_now(choice);
     uint8_t bytes[HTH_ROLL_BYTES_MAX];
@@ -166,8 +166,8 @@ static void declare(struct key *k)
     static const struct hth_publisher_opts opts = {.life_us = HTH_HEAD_LIFE_US};
     struct hth_topic topic;
 
-    k->note = (struct hth_head_note){.samples = 1u << 30,
-                                     .addr = hth_node_addr(k->node, HTH_CREW_PORT)};
+    k->note =
+        (struct hth_head_note){.samples = 1u << 30, .addr = hth_node_addr(k->node, HTH_CREW_PORT)};
     if (k->index % 2 == 0) {
         k->note.step = 1u << 20;
         memcpy(k->note.head.b, &k->env->self, sizeof(k->note.head.b));

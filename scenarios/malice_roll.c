@@ -16,13 +16,15 @@
 #include "scenarios/malice_int.h"
 #include "trainer/trainer_int.h"
 
+#include <string.h>
+
 #define META_BYTES 40
 /* Between two claims: a head that it fetched voids its batch. */
 #define CLAIM_US (100 * HTH_US_PER_MS)
 /* Of a round and of a step: alone on its own chain it would make any number of them in no time. */
 #define WORK_US (20 * HTH_US_PER_MS)
 
-enum asked { NOTHING, TAKE, STEP, ADOPT };
+enum asked { STEP, ADOPT, COPY, TAKE, QUESTIONS }; /* in the order of answers */
 
 struct hth_malice_member {
     struct hth_env *env;
@@ -33,8 +35,7 @@ struct hth_malice_member {
     struct hth_avg_span *spans;
     struct hth_timer *timer;
     struct hth_rng rng;
-    enum asked asked;
-    bool copies;           /* it was asked to, too */
+    bool asked[QUESTIONS];
     struct hth_blob *last; /* mean */
 };
 
@@ -64,8 +65,6 @@ static void answer_copy(struct hth_malice_member *m)
 {
     struct hth_blob *values = NULL;
     uint8_t meta[META_BYTES];
-
-    m->copies = false;
     enum hth_err err = hth_env_blob_new(m->env, m->collab_opts.state_bytes, NULL, &values);
 
     for (size_t i = 0; i < sizeof(meta); i++)
@@ -76,31 +75,35 @@ static void answer_copy(struct hth_malice_member *m)
     hth_blob_unref(values);
 }
 
+static bool is_asked(const struct hth_malice_member *m)
+{
+    return m->asked[STEP] || m->asked[ADOPT] || m->asked[COPY] || m->asked[TAKE];
+}
+
+static void answer(struct hth_malice_member *m, enum asked what)
+{
+    m->asked[what] = false;
+    if (what == STEP)
+        hth_collab_stepped(m->collab);
+    else if (what == ADOPT)
+        hth_collab_adopted(m->collab, HTH_OK);
+    else if (what == COPY)
+        answer_copy(m);
+    else
+        answer_take(m);
+}
+
 static void on_timer(void *arg)
 {
     struct hth_malice_member *m = arg;
-    enum asked asked = m->asked;
 
     if (m->collab == NULL)
         return; /* it could not come again */
-    m->asked = NOTHING;
-    if (m->copies)
-        answer_copy(m);
-    switch (asked) {
-    case NOTHING:
-        break;
-    case TAKE:
-        answer_take(m);
-        break;
-    case STEP:
-        hth_collab_stepped(m->collab);
-        break;
-    case ADOPT:
-        hth_collab_adopted(m->collab, HTH_OK);
-        break;
-    }
+    for (enum asked what = STEP; what < QUESTIONS; what++)
+        if (m->asked[what])
+            answer(m, what);
     tell(m);
-    if (m->asked == NOTHING)
+    if (!is_asked(m))
         hth_timer_set(m->env, m->timer, CLAIM_US);
 }
 
@@ -108,8 +111,9 @@ static void on_timer(void *arg)
 
 static void ask(struct hth_malice_member *m, enum asked what)
 {
-    m->asked = what;
-    hth_timer_set(m->env, m->timer, what == STEP || what == TAKE ? WORK_US : 0);
+    if (!is_asked(m))
+        hth_timer_set(m->env, m->timer, what == STEP || what == TAKE ? WORK_US : 0);
+    m->asked[what] = true;
 }
 
 static void on_take(void *arg)
@@ -136,11 +140,7 @@ static void on_step(void *arg, struct hth_blob *mean, uint64_t samples,
 
 static void on_copy(void *arg)
 {
-    struct hth_malice_member *m = arg;
-
-    m->copies = true;
-    if (m->asked == NOTHING)
-        ask(m, NOTHING);
+    ask(arg, COPY);
 }
 
 static void on_adopt(void *arg, const struct hth_state_result *state, const uint8_t *meta,
@@ -176,12 +176,11 @@ static enum hth_err join(struct hth_malice_member *m)
                                               .more = on_more,
                                               .may_begin = may_begin};
 
-    m->asked = NOTHING;
-    m->copies = false;
+    memset(m->asked, 0, sizeof(m->asked));
     m->collab_opts.life = hth_rng_u64(&m->rng);
     HTH_TRY(hth_collab_new(m->env, m->opts.rpc, &m->collab_opts, &ops, m, &m->collab));
     tell(m);
-    hth_collab_start(m->collab, 0, m->opts.samples);
+    hth_collab_start(m->collab);
     return HTH_OK;
 }
 
@@ -205,6 +204,7 @@ static enum hth_err make(struct hth_malice_member *m)
     hth_settings_of(m->model, &t->optim, &share, &settings);
     hth_settings_set(share.roster, &settings, HTH_TICKET_PARAMS);
     m->collab_opts = hth_share_collab(m->model, &settings, &share, m->spans, span_count);
+    m->collab_opts.samples = m->opts.samples;
     return join(m);
 }
 

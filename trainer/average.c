@@ -6,8 +6,8 @@
  * a job adds average - copy to the parameters as they are then. Adam's second moment stays >= 0.
  *
  * Nobody proves what others bring. So with `clip` a mean is refused that lies further from the copy
- * than HTH_FAR_CHANGES times the largest change of late: how far this trainer's own steps have moved
- * its values since the mean before. Means are no change, so that no series of them widens the
+ * than HTH_FAR_CHANGES times the largest change of late: how far this trainer's own steps have
+ * moved its values since the mean before. Means are no change, so that no series of them widens the
  * bound, nor does a series of refused ones; only a trainer whose rounds all failed may be far off.
  */
 #include <math.h>
@@ -68,16 +68,8 @@ static void snapshot_done(struct hth_work *work, enum hth_err err)
     }
     if (err == HTH_OK)
         err = hth_averager_offer(&a->averager, &offer);
-    if (err == HTH_OK) {
-        a->out = true;
-        a->samples_at = t->stats.samples;
-    } else {
-        HTH_LOG(t->env, HTH_DEBUG, HTH_SUB_AVG,
-                "parameters of update %llu are not offered for averaging: %s; the next offer is "
-                "%llu updates later",
-                (unsigned long long)a->at, hth_err_text(err),
-                (unsigned long long)t->opts.share.every);
-    }
+    a->out = err == HTH_OK; /* else it offers again `every` updates later */
+    a->samples_at = a->out ? t->stats.samples : a->samples_at;
     hth_blob_unref(a->values);
     a->values = NULL;
 }

@@ -7,7 +7,6 @@
 #include "trainer/trainer_int.h"
 
 #include <math.h>
-#include <stdio.h>
 #include <string.h>
 
 void hth_share_tell(struct hth_trainer *t)

@@ -419,45 +419,27 @@ static char *vote_path(const struct hth_trainer *t)
     return hth_asprintf("%s.vote", t->checkpoint_path);
 }
 
-/* A file that can't be removed may be read again, and is not believed. */
-static enum hth_err open_vote(struct hth_trainer *t, const char *path, struct hth_blob **bytes,
-                              struct hth_collab_file *out)
+/* A file that can't be removed may be read again, and is not believed. NULL: there is none. */
+static struct hth_blob *take_vote(struct hth_trainer *t)
 {
-    enum hth_err err = hth_file_read(t->env, path, HTH_COLLAB_FILE_BYTES_MAX, bytes);
-
-    if (err == HTH_E_NO_FILE)
-        return err;
-    HTH_TRY(hth_file_remove(t->env, path));
-    HTH_TRY(err);
-    HTH_TRY(hth_collab_file_read(t->env->crypto, (*bytes)->data, (*bytes)->size, out));
-    return out->step == t->stats.updates ? HTH_OK : HTH_E_STALE;
-}
-
-/* Goes on as the member that ended in order, if its file fits; else as a new one. */
-static enum hth_err make_collab(struct hth_trainer *t, struct hth_collab_opts *opts,
-                                const struct hth_collab_ops *ops)
-{
-    struct hth_collab_file file;
     struct hth_blob *bytes = NULL;
     char *path = t->checkpoint_path != NULL ? vote_path(t) : NULL;
-    enum hth_err err = path != NULL ? open_vote(t, path, &bytes, &file) : HTH_E_NO_FILE;
-    bool goes_on = err == HTH_OK && t->opts.resume && !opts->bootstrap;
+    enum hth_err err = path == NULL
+                           ? HTH_E_NO_FILE
+                           : hth_file_read(t->env, path, HTH_COLLAB_FILE_BYTES_MAX, &bytes);
+    enum hth_err gone = err != HTH_E_NO_FILE ? hth_file_remove(t->env, path) : HTH_OK;
 
-    if (goes_on) {
-        opts->frozen = &file;
-        err = hth_collab_new(t->env, t->opts.rpc, opts, ops, t, &t->collab);
-    }
+    err = err == HTH_OK ? gone : err;
     if (err != HTH_OK && err != HTH_E_NO_FILE)
         HTH_LOG(t->env, HTH_WARN, HTH_SUB_TRAIN,
-                "%s of step %llu can't be used: %s; this trainer joins its run anew, without a "
-                "vote",
-                path, (unsigned long long)t->stats.updates, hth_err_text(err));
-    opts->frozen = NULL;
-    if (t->collab == NULL)
-        err = hth_collab_new(t->env, t->opts.rpc, opts, ops, t, &t->collab);
-    hth_blob_unref(bytes);
+                "%s can't be used: %s; this trainer joins its run anew, without a vote", path,
+                hth_err_text(err));
+    if (err != HTH_OK) {
+        hth_blob_unref(bytes);
+        bytes = NULL;
+    }
     hth_free(path);
-    return err;
+    return bytes;
 }
 
 enum hth_err hth_shared_start(struct hth_trainer *t)
@@ -481,6 +463,8 @@ enum hth_err hth_shared_start(struct hth_trainer *t)
         return HTH_E_CONFIG;
     HTH_TRY(make_batch(t));
     opts.life = hth_rng_u64(&t->rng);
+    opts.step = t->stats.updates;
+    opts.samples = t->stats.samples;
     opts.budget = t->opts.budget;
     opts.far = t->batch.far;
     if (o->roster != NULL) {
@@ -488,13 +472,17 @@ enum hth_err hth_shared_start(struct hth_trainer *t)
         hth_roster_set_flags(o->roster,
                              hth_roster_self(o->roster)->flags | HTH_ROSTER_BOOTSTRAPPING);
     }
-    return make_collab(t, &opts, &ops);
+    struct hth_blob *vote = take_vote(t);
+    opts.frozen = t->opts.resume && !opts.bootstrap ? vote : NULL;
+    enum hth_err err = hth_collab_new(t->env, t->opts.rpc, &opts, &ops, t, &t->collab);
+    hth_blob_unref(vote);
+    return err;
 }
 
 void hth_shared_begin(struct hth_trainer *t)
 {
     if (!is_over(t))
-        hth_collab_start(t->collab, t->stats.updates, t->stats.samples);
+        hth_collab_start(t->collab);
 }
 
 void hth_shared_save(struct hth_trainer *t)

@@ -51,7 +51,7 @@ static uint64_t life(struct crew_scene *f, uint32_t i)
 {
     const struct hth_collab *c = crew_collab(f, i);
 
-    return hth_chain_life(hth_collab_chain(c), hth_collab_choice(c)->me);
+    return hth_chain_life(hth_collab_choice(c)->chain, hth_collab_choice(c)->me);
 }
 
 static void on_stop(void *arg)
@@ -85,7 +85,7 @@ static bool has_vote(struct crew_scene *f, uint32_t i)
 /* Whether a member's chain leads through that head. */
 static bool leads_through(struct crew_scene *f, uint32_t i, const struct hth_hash *head)
 {
-    const struct hth_chain *chain = hth_collab_chain(crew_collab(f, i));
+    const struct hth_chain *chain = hth_collab_choice(crew_collab(f, i))->chain;
     uint32_t link = hth_collab_choice(crew_collab(f, i))->tip, at = hth_chain_find(chain, head);
 
     while (link != HTH_LINK_NONE && link != at)
@@ -96,7 +96,7 @@ static bool leads_through(struct crew_scene *f, uint32_t i, const struct hth_has
 /* The step of the state that a member's chain begins with, as far as it is kept. */
 static uint64_t first_step(struct crew_scene *f, uint32_t i)
 {
-    const struct hth_chain *chain = hth_collab_chain(crew_collab(f, i));
+    const struct hth_chain *chain = hth_collab_choice(crew_collab(f, i))->chain;
     uint32_t link = hth_collab_choice(crew_collab(f, i))->tip;
 
     while (hth_chain_at(chain, link)->prev != HTH_LINK_NONE)
