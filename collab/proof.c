@@ -159,13 +159,12 @@ static bool is_proven(const struct hth_chain *chain, uint32_t link, const uint64
                                          : has_voter(chain, base, set);
 }
 
-uint32_t hth_proof_pick(const struct hth_chain *chain, uint32_t link, uint64_t *set,
+uint32_t hth_proof_pick(const struct hth_chain *chain, uint32_t link, uint64_t *set, bool all,
                         const struct hth_sig **out, uint32_t max)
 {
     struct hth_held *at = hth_chain_held(chain, link);
     uint32_t count = 0;
-    for (uint32_t i = 0;
-         i < at->sigs && count < max && (out == NULL || !is_proven(chain, link, set));) {
+    for (uint32_t i = 0; i < at->sigs && count < max && (all || !is_proven(chain, link, set));) {
         struct hth_link_sig *sig = &at->sig[i];
         bool more = !hth_members_has(set, sig->member);
         if (more && !is_good(chain, link, sig)) {
@@ -189,7 +188,7 @@ bool hth_proof_samples(const struct hth_chain *chain, uint32_t tip, uint32_t fro
     bool forked = false; /* the link on top is a fork that is proven */
     bool all = true;
     uint32_t link = hth_chain_base(chain, tip);
-    hth_proof_pick(chain, tip, set, NULL, UINT32_MAX);
+    hth_proof_pick(chain, tip, set, true, NULL, UINT32_MAX);
     while (link != from) {
         const struct hth_chain_link *at = hth_chain_at(chain, link);
         uint64_t before = at->prev == HTH_LINK_NONE ? begin : hth_chain_samples(chain, at->prev);
@@ -197,7 +196,7 @@ bool hth_proof_samples(const struct hth_chain *chain, uint32_t tip, uint32_t fro
             sum += hth_chain_samples(chain, link) - begin;
             break;
         }
-        hth_proof_pick(chain, link, set, NULL, UINT32_MAX);
+        hth_proof_pick(chain, link, set, true, NULL, UINT32_MAX);
         bool good = forked || is_proven(chain, link, set);
         /* Links on top of one that is not proven count for nothing. */
         sum = good ? sum + hth_chain_samples(chain, link) - before : 0;
@@ -212,8 +211,8 @@ bool hth_proof_samples(const struct hth_chain *chain, uint32_t tip, uint32_t fro
 bool hth_proof_proves(const struct hth_chain *chain, uint32_t link, uint32_t top)
 {
     uint64_t set[HTH_MEMBERS_WORDS] = {0};
-    hth_proof_pick(chain, top, set, NULL, UINT32_MAX);
-    hth_proof_pick(chain, link, set, NULL, UINT32_MAX);
+    hth_proof_pick(chain, top, set, true, NULL, UINT32_MAX);
+    hth_proof_pick(chain, link, set, true, NULL, UINT32_MAX);
     return hth_chain_held(chain, link)->trusted || is_proven(chain, link, set);
 }
 
@@ -228,7 +227,7 @@ bool hth_proof_backs(const struct hth_chain *chain, uint32_t link, uint32_t from
 {
     uint64_t set[HTH_MEMBERS_WORDS] = {0}, samples;
     uint32_t base = hth_chain_base(chain, link);
-    hth_proof_pick(chain, link, set, NULL, UINT32_MAX);
+    hth_proof_pick(chain, link, set, true, NULL, UINT32_MAX);
     return hth_chain_held(chain, link)->trusted ||
            (hth_proof_samples(chain, link, from, &samples) &&
             (has_voter(chain, base, set) ||
@@ -241,7 +240,8 @@ uint32_t hth_proof_write(const struct hth_chain *chain, uint32_t link, uint64_t 
                          const uint8_t *before, struct hth_wire *io)
 {
     const struct hth_sig *sig[HTH_ROLL_MEMBERS_MAX];
-    uint32_t got = hth_proof_pick(chain, link, set, sig, HTH_MIN(max, HTH_ROLL_MEMBERS_MAX));
+    uint32_t got = hth_proof_pick(chain, link, set, before != NULL, sig,
+                                  HTH_MIN(max, HTH_ROLL_MEMBERS_MAX));
     for (uint32_t i = 0; i < got; i++) {
         struct hth_sig copy = *sig[i];
         if (before != NULL)

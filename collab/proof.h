@@ -76,12 +76,14 @@ bool hth_proof_counts(const struct hth_chain *chain, uint32_t link, uint16_t mem
  * E_NOT_FOUND (it does not count: nothing is kept), E_BAD_SIGNATURE, E_PROTOCOL (it has a twin). */
 enum hth_err hth_proof_keep(struct hth_chain *chain, uint32_t link, const struct hth_sig *sig,
                             bool check) HTH_MUST;
-/* The signatures of a link that prove it together with those of `set`, the members that signed
- * links on top of it; adds their members. At most `max`; they stay valid until the next
- * hth_proof_keep. `out` NULL: adds all that signed the link. Returns how many are in `out`. */
-uint32_t hth_proof_pick(const struct hth_chain *chain, uint32_t link, uint64_t *set,
+/* The signatures of a link by others than those of `set`, the members that signed links on top of
+ * it; adds their members. `all`: of all that signed, as links before it may need them; else as many
+ * as prove it. At most `max`; they stay valid until the next hth_proof_keep. `out` NULL: adds
+ * members alone. Returns how many are in `out`. */
+uint32_t hth_proof_pick(const struct hth_chain *chain, uint32_t link, uint64_t *set, bool all,
                         const struct hth_sig **out, uint32_t max);
-/* Writes those signatures, each behind the byte `before`, if it is not NULL; returns how many. */
+/* Writes those that prove it, or all, each behind the byte `before`, if it is not NULL; returns how
+ * many. */
 uint32_t hth_proof_write(const struct hth_chain *chain, uint32_t link, uint64_t *set, uint32_t max,
                          const uint8_t *before, struct hth_wire *io);
 /* Samples of the links after `from` (HTH_LINK_NONE: of all) up to a tip's base, as far as all links

@@ -238,10 +238,33 @@ TEST(few_signatures_are_picked)
     }
     for (size_t i = HTH_ARRAY_LEN(link); i-- > 0;)
         if (i == 8)
-            assert_in_range(hth_proof_pick(chain, link[i], set, out, MEMBERS), 2, 3);
+            assert_in_range(hth_proof_pick(chain, link[i], set, false, out, MEMBERS), 2, 3);
         else
-            assert_int_equal(hth_proof_pick(chain, link[i], set, out, MEMBERS), 0);
+            assert_int_equal(hth_proof_pick(chain, link[i], set, false, out, MEMBERS), 0);
     hth_chain_free(chain);
+}
+
+/* The founder's signature on a later link than its own, which that one does not need, proves what
+ * it alone could choose. */
+TEST(links_carry_what_proves_the_first_ones)
+{
+    struct hth_chain *a = make(false), *b = make(false);
+    uint8_t bytes[4096 + HTH_LINKS_MORE_MAX];
+    struct hth_wire out = hth_wire_into(bytes, sizeof(bytes));
+    struct hth_links links;
+    uint32_t g = put(a, HTH_LINK_NONE, HTH_LINK_GENESIS, "A", 5);
+    uint32_t one = put(a, g, HTH_LINK_STEP, "ABC", 9), two = put(a, one, HTH_LINK_STEP, "ABC", 9);
+    uint32_t three = put(a, two, HTH_LINK_STEP, "BC", 9);
+    uint32_t four = put(a, three, HTH_LINK_STEP, "BC", 9);
+    keep(a, two, "A", true);
+    keep(a, four, "BC", true);
+    hth_links_path(a, g, four, &links);
+    hth_links_put(a, &links, 4096, &out);
+    struct hth_wire in = hth_wire_of(bytes, out.w.pos);
+    assert_ok(hth_links_get(b, &in, HTH_LINKS_MAX, &links));
+    assert_true(hth_chain_better(b, links.link[5], links.link[1]));
+    hth_chain_free(a);
+    hth_chain_free(b);
 }
 
 /* A reader that begins at an anchor is told the sum before it: a voter's signature covers it. */
@@ -307,9 +330,9 @@ TEST(files_keep_the_proof)
     assert_ok(hth_collab_file_read(hth_crypto_openssl(), bytes->data, bytes->size, &file));
     assert_ok(hth_collab_file_vote(&file, again, &got));
     assert_true(hth_chain_held(again, got.tip)->trusted);
-    assert_int_equal(hth_proof_pick(again, got.tip, set, out, MEMBERS), 1);
-    assert_in_range(hth_proof_pick(again, hth_chain_at(again, got.tip)->prev, set, out, MEMBERS), 1,
-                    2);
+    assert_int_equal(hth_proof_pick(again, got.tip, set, true, out, MEMBERS), 1);
+    assert_int_equal(
+        hth_proof_pick(again, hth_chain_at(again, got.tip)->prev, set, true, out, MEMBERS), 2);
     hth_blob_unref(bytes);
     hth_chain_free(chain);
     hth_chain_free(again);
