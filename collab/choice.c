@@ -452,14 +452,22 @@ static bool awaits(const struct hth_choice *c, const uint64_t *hears, uint16_t m
     return !leaves && member != c->me && hth_members_has(hears, member) && !is_holder(&of, member);
 }
 
-/* Whether somebody who is due, and heard, is not READY on this head yet. */
-static bool awaits_any(const struct hth_choice *c, const uint64_t *hears)
+/* Whether a voter who is heard is not READY on this head yet. */
+static bool awaits_voter(const struct hth_choice *c, const uint64_t *hears)
 {
     struct hth_voters voters = hth_chain_voters(c->chain, c->ballot.base);
-    const struct hth_chain_link *tip = hth_chain_at(c->chain, c->tip);
     for (uint32_t i = 0; i < voters.count; i++)
         if (awaits(c, hears, voters.member[i]))
             return true;
+    return false;
+}
+
+/* The same of all who are due. */
+static bool awaits_any(const struct hth_choice *c, const uint64_t *hears)
+{
+    const struct hth_chain_link *tip = hth_chain_at(c->chain, c->tip);
+    if (awaits_voter(c, hears))
+        return true;
     for (uint32_t i = 0; i < tip->count; i++)
         if (tip->roll[i].marks & HTH_ROLL_IN && awaits(c, hears, tip->roll[i].member))
             return true;
@@ -487,7 +495,8 @@ unsigned hth_choice_open(const struct hth_choice *c, const uint64_t *hears,
     bool calls = time >= (hears_quorum(c, hears) ? HTH_CHOICE_SILENT : HTH_CHOICE_ALONE);
     if (calls && may_call(c) && hth_choice_may_call(c, hears))
         open |= HTH_CHOICE_CALL;
-    if (time >= HTH_CHOICE_ALONE && forks && may_go(c, true) && !awaits_any(c, hears))
+    /* Others in the tip's roll may hold another link, which nobody who lives can prove here. */
+    if (time >= HTH_CHOICE_ALONE && forks && may_go(c, true) && !awaits_voter(c, hears))
         open |= HTH_CHOICE_FORK;
     return open;
 }

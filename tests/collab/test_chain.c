@@ -303,6 +303,30 @@ TEST(links_are_read_as_written)
     hth_chain_free(chain);
 }
 
+/* A caller goes on alone when no voter is left to wait for, though others of its tip's roll live:
+ * they may hold another link, which it can't follow. */
+TEST(a_fork_waits_for_voters_alone)
+{
+    struct hth_chain *chain = make(true);
+    uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "AB", 4);
+    struct hth_choice *c = hth_calloc(1, hth_choice_size(3));
+    struct hth_ready ready;
+    hth_choice_init(c, chain, 0, 3);
+    hth_choice_take(c, put(chain, g, HTH_LINK_STEP, "ABC", 4));
+    c->samples = 1;
+    struct hth_ballot ballot = hth_choice_now(c);
+    if (hth_choice_caller(chain, &ballot) != c->me)
+        hth_choice_fail(c);
+    assert_int_equal(hth_choice_ready(c, &ready), c->me);
+    hth_choice_hear_ready(c, c->me, &ready);
+    const uint64_t all = 7, without_b = 5;
+    assert_false(hth_choice_open(c, &all, HTH_CHOICE_ALONE) & HTH_CHOICE_FORK);
+    assert_false(hth_choice_open(c, &without_b, HTH_CHOICE_SILENT) & HTH_CHOICE_FORK);
+    assert_true(hth_choice_open(c, &without_b, HTH_CHOICE_ALONE) & HTH_CHOICE_FORK);
+    hth_free(c);
+    hth_chain_free(chain);
+}
+
 /* A caller's table is full of members without a vote: a voter takes the place of one. */
 TEST(a_full_table_has_room_for_voters)
 {
