@@ -319,8 +319,7 @@ static void share_of(struct collab_run *c, uint32_t i, struct hth_share_stats *o
     *out = s.share;
 }
 
-/* When half of the newcomer's state has arrived, crash the donor that gave most of it. Not the
- * first trainer, which makes the measurements. */
+/* When half of the newcomer's state has arrived, crash the donor that gave most of it. */
 static bool is_half_way(void *arg)
 {
     struct collab_run *c = arg;
@@ -335,18 +334,18 @@ static bool is_half_way(void *arg)
 static enum hth_err kill_a_donor(struct collab_run *c)
 {
     struct hth_share_stats s;
-    uint32_t most = 0;
+    uint32_t most = c->newcomer;
 
     if (!hth_world_run_until_true(c->world, is_half_way, c, 60 * HTH_US_PER_S))
         return HTH_E_TIMEOUT;
-    for (uint32_t i = 1; i < c->newcomer; i++) {
+    for (uint32_t i = 0; i < c->newcomer; i++) {
         share_of(c, i, &s);
         if (s.run.given_bytes > c->report->donor_gave) {
             most = i;
             c->report->donor_gave = s.run.given_bytes;
         }
     }
-    if (most == 0)
+    if (most == c->newcomer)
         return HTH_E_TIMEOUT;
     kill_it(c, most);
     return HTH_OK;

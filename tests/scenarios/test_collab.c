@@ -118,14 +118,14 @@ TEST(eight_trainers_reach_the_target_each_step)
 }
 
 /* A newcomer joins a run of eight: its first step that counts comes within 2 s of its start, its
- * state within 1 s and only once; also when a donor crashes half-way, silently or by a reset, and
- * others have the same snapshot. */
+ * state within 1 s and only once; also when a donor crashes half-way, silently or by a reset. Where
+ * that donor alone had this snapshot, which is seldom, another state comes from the others. */
 TEST(newcomer_joins_within_seconds_despite_a_donors_crash)
 {
     struct hth_sim_collab_opts o = small(HTH_COLLAB_NEWCOMER);
-    static const uint64_t seeds[] = {1, 1, 3, 4};
     struct hth_collab_report r;
     uint64_t bytes = 0;
+    uint32_t twice = 0;
 
     (void)state;
     o.trainers = 8;
@@ -134,9 +134,9 @@ TEST(newcomer_joins_within_seconds_despite_a_donors_crash)
     o.every = 50;
     o.dim = 48; /* 15 state chunks */
     o.side = 20;
-    for (size_t run = 0; run < HTH_ARRAY_LEN(seeds); run++) {
+    for (uint64_t run = 0; run <= 8; run++) {
         o.kill_donor = run > 0;
-        o.seed = seeds[run];
+        o.seed = HTH_MAX(run, 1u);
         assert_ok(hth_sim_collab(&o, &r));
         print_message("%llu bytes in %.2f s, first step after %.2f s; a donor that gave %llu died "
                       "at %.2f\n",
@@ -146,14 +146,18 @@ TEST(newcomer_joins_within_seconds_despite_a_donors_crash)
         assert_int_equal(r.died, run > 0);
         assert_true(r.first_step >= r.joined_at && r.first_step <= o.steps);
         assert_true(r.first_step_s > 0 && r.first_step_s < 2);
-        assert_true(r.state_s > 0 && r.state_s < 1);
-        assert_true(r.state_bytes >= bytes && r.state_bytes < bytes + bytes / 4);
         assert_true(r.spread == 0);
+        assert_true(r.state_bytes >= bytes && r.state_bytes < 2 * bytes);
+        if (r.state_bytes < bytes + bytes / 4)
+            assert_true(r.state_s > 0 && r.state_s < 1);
+        else
+            twice++;
         if (run == 0)
             continue;
         assert_true(r.donor_gave > 0 && r.donor_gave < bytes);
         assert_true(r.donor_died_at >= 0.5 && r.donor_died_at < 1);
     }
+    assert_true(twice <= 1);
 }
 
 /* Where trainers step by themselves, a newcomer adopts the state once the others are further ahead
@@ -170,7 +174,6 @@ TEST(local_newcomer_adopts_the_state)
     o.steps = 4 * HTH_SHARE_LAG_LOCAL; /* records of steps are some seconds late */
     o.dim = 48;
     o.side = 20;
-    o.seed = 2; /* the donor is not the first trainer, which is not killed */
     for (int killed = 0; killed < 2; killed++) {
         o.kill_donor = killed == 1;
         assert_ok(hth_sim_collab(&o, &r));
