@@ -236,12 +236,11 @@ bool hth_proof_backs(const struct hth_chain *chain, uint32_t link, uint32_t from
 
 /* ---- links for others --------------------------------------------------------------------- */
 
-uint32_t hth_proof_write(const struct hth_chain *chain, uint32_t link, uint64_t *set, uint32_t max,
-                         const uint8_t *before, struct hth_wire *io)
+uint32_t hth_proof_write(const struct hth_chain *chain, uint32_t link, uint64_t *set, bool all,
+                         uint32_t max, const uint8_t *before, struct hth_wire *io)
 {
     const struct hth_sig *sig[HTH_ROLL_MEMBERS_MAX];
-    uint32_t got = hth_proof_pick(chain, link, set, before != NULL, sig,
-                                  HTH_MIN(max, HTH_ROLL_MEMBERS_MAX));
+    uint32_t got = hth_proof_pick(chain, link, set, all, sig, HTH_MIN(max, HTH_ROLL_MEMBERS_MAX));
     for (uint32_t i = 0; i < got; i++) {
         struct hth_sig copy = *sig[i];
         if (before != NULL)
@@ -251,17 +250,24 @@ uint32_t hth_proof_write(const struct hth_chain *chain, uint32_t link, uint64_t 
     return got;
 }
 
+/* As many as prove each link; but all where those of a link on top, which that one can do without,
+ * have to prove an earlier one. */
 static void put_sigs(const struct hth_chain *chain, const struct hth_links *links,
                      struct hth_wire *io)
 {
     uint64_t set[HTH_MEMBERS_WORDS] = {0};
     struct hth_writer at = io->w;
     uint32_t written = 0;
+    bool lacks = false;
     hth_write_u16(&io->w, 0);
-    for (uint8_t k = (uint8_t)(links->count + 1); k-- > 0;)
-        if (links->link[k] != HTH_LINK_NONE)
-            written += hth_proof_write(chain, links->link[k], set, HTH_LINKS_SIGS_MAX - written,
-                                       &k, io);
+    for (unsigned all = 0; all <= lacks; all++)
+        for (uint8_t k = (uint8_t)(links->count + 1); k-- > 0;) {
+            uint32_t link = links->link[k];
+            if (link == HTH_LINK_NONE)
+                continue;
+            written += hth_proof_write(chain, link, set, all, HTH_LINKS_SIGS_MAX - written, &k, io);
+            lacks |= k < links->count && !is_proven(chain, link, set);
+        }
     hth_write_u16(&at, (uint16_t)written);
 }
 

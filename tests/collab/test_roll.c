@@ -186,7 +186,7 @@ TEST(members_that_missed_steps_come_back)
     struct line *l = line_start(8, 5, false);
     hth_world_run_for(l->world, 5 * S);
     line_add(l)->deserts = true;
-    hth_world_run_for(l->world, 13 * S);
+    hth_world_run_for(l->world, 10 * S);
     assert_true(l->mate[5].listed); /* each time costs 0.3 s: none like it for 12 s */
     line_cut(l, 1);
     hth_world_run_for(l->world, 5 * S);
