@@ -585,7 +585,8 @@ void roll_settle_round(struct hth_roll_call *roll, const uint16_t *marks)
         struct trust *t = trust_in(roll, member);
         if (!p->rests || in || (marks == NULL && t != &roll->trust))
             continue;
+        int64_t owed_us = t != &roll->trust ? 2 * TRUST_MAX : INT64_MAX;
         if (t->at_us != now) /* once for all of them */
-            *t = (struct trust){left_us(roll, t) - cost_us, now};
+            *t = (struct trust){HTH_MAX(left_us(roll, t) - cost_us, -owed_us), now};
     }
 }
