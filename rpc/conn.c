@@ -139,6 +139,8 @@ void hth_rpc_conn_unpin(struct rpc_conn *c)
 enum hth_err hth_rpc_conn_dial(struct rpc_peer *p)
 {
     struct hth_rpc *rpc = p->rpc;
+    if (rpc->draining && hth_now_us(rpc->env) >= rpc->drain_until_us)
+        return HTH_E_CLOSED; /* else waiting calls would replace each connection that ends */
     if (rpc->conn_count >= rpc->opts.conns_max)
         return HTH_E_BUDGET;
     struct rpc_conn *c = conn_new(p, false);

@@ -101,7 +101,7 @@ struct hth_budget *hth_rpc_budget(const struct hth_rpc *rpc);
 /* The address listened on, with the real port; family 0 when not listening. */
 void hth_rpc_addr(const struct hth_rpc *rpc, struct hth_addr *out);
 /* Refuses new requests with E_DRAINING, says goodbye, lets calls and requests under way end; then,
- * or after timeout_us, closes all connections and calls done. Own calls still work until then. */
+ * or after timeout_us, closes all connections and calls done. Own calls work until timeout_us. */
 void hth_rpc_drain(struct hth_rpc *rpc, int64_t timeout_us, hth_fn *done, void *arg);
 
 /* ---- serving ------------------------------------------------------------------------------- */

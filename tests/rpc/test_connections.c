@@ -401,6 +401,24 @@ TEST(drain_ends_at_its_timeout)
     stop();
 }
 
+/* Calls that wait for a connection dial again when it ends: here b, which never answers. */
+TEST(drain_ends_although_a_call_waits)
+{
+    bool drained = false;
+    (void)state;
+    start_default();
+    hth_world_block(w, a.node, b.node, true);
+    call_text(&a, &b, METHOD_ECHO, "x", 50 * HTH_US_PER_S, &v[0]);
+    hth_rpc_drain(a.rpc, 2 * HTH_US_PER_S, set_flag, &drained);
+    hth_world_run_for(w, 1900000);
+    assert_false(drained);
+    hth_world_run_for(w, 200000);
+    assert_true(drained);
+    await(w, &v[0]);
+    assert_int_equal(v[0].err, HTH_E_CLOSED);
+    stop();
+}
+
 TEST(disconnect_fails_the_calls)
 {
     (void)state;
