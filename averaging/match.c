@@ -362,7 +362,7 @@ static void add(struct hth_match *m, const struct joiner *like)
     hth_match_nudge(m);
 }
 
-/* What it asked is refused, if it was not answered. */
+/* Refuses its request, if it was not answered. */
 static void drop(struct joiner *j)
 {
     struct hth_match *m = j->match;

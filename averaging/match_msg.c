@@ -24,7 +24,7 @@ static void line(struct hth_wire *io, struct hth_avg_line *l)
                     HTH_E_RANGE);
 }
 
-/* Who reduces nothing has no bandwidth, and others one that shares.h takes. */
+/* A member that reduces nothing has no bandwidth; others have one that shares.h takes. */
 static bool is_sound(const struct hth_avg_member *m)
 {
     bool reduces = hth_avg_mode_reduces(m->mode), brings = hth_avg_mode_brings(m->mode);

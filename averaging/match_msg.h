@@ -39,7 +39,7 @@ struct hth_avg_member {
     uint64_t nonce;   /* drawn for each look, so that no two groups have the same id */
 };
 
-/* Who averages with whom; every member has the same, but for `self`. */
+/* The members of one average; each of them has the same, but for `self`. */
 struct hth_avg_group {
     struct hth_hash id;
     uint32_t count, self;

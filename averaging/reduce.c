@@ -358,7 +358,7 @@ static void early_hold(struct hth_reducer *red, struct hth_rpc_request *req,
     early_tidy(red);
 }
 
-/* What came before the round began. */
+/* Takes the parts that came before the round began. */
 static void early_take(struct hth_reduce_round *r)
 {
     struct reduce_early *next;

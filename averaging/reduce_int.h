@@ -43,7 +43,7 @@ enum give_state {
     GIVE_EMPTY, /* none, not finite, or after the sum was begun: the mean is wanted */
 };
 
-/* What a member sends of a part that is reduced here. */
+/* One member's share in a part that is reduced here. */
 struct reduce_contribution {
     struct reduce_part *part;
     enum give_state state;
