@@ -219,7 +219,7 @@ static bool do_floor(struct bench_member *m, const char *line)
         start = hth_bench_now_ns(NULL);
         cpu = cpu_ns();
     }
-    printf("done %" PRId64 " %" PRId64 " 0 0 0 0\n", hth_bench_now_ns(NULL) - start,
+    printf("done %" PRId64 " %" PRId64 " 0 0 0\n", hth_bench_now_ns(NULL) - start,
            cpu_ns() - cpu);
     return true;
 }

@@ -11,16 +11,15 @@
  *     group SELF N ID:PORT:FLOOR_PORT ...       ok, connected to all
  *     prepare BYTES FORMAT SEED                 ready
  *                  rounds N                              done NS CPU_NS BYTES DROPPED LONGEST_NS
- *                                                        PACKED
  *                  check                                 error RELATIVE
- *                  floor BYTES N                         done NS CPU_NS 0 0 0 0
+ *                  floor BYTES N                         done NS CPU_NS 0 0 0
  *     and ends with its input.
  *
  * `rounds N` is one round that is not counted, in which the members meet, and N that are, one after
  * the other without a word from outside; NS is the time of those N, CPU_NS what the
- * process computed meanwhile, LONGEST_NS the longest of them, PACKED those of the BYTES that zstd
- * left. The floor moves as many bytes between each two members through plain TCP sockets, all at
- * once, out of one vector and into another, without arithmetic, encryption or frames.
+ * process computed meanwhile, LONGEST_NS the longest of them. The floor moves as many bytes between
+ * each two members through plain TCP sockets, all at once, out of one vector and into another,
+ * without arithmetic, encryption or frames.
  */
 /* clang-format on */
 #ifndef HTH_BENCHMARKS_REDUCE_H
