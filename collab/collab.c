@@ -405,7 +405,8 @@ static void look_at_quorum(struct hth_collab *c)
     uint32_t heard, voters;
     bool callers;
     int64_t now = hth_now_us(c->env);
-    if (c->held == HTH_LINK_NONE || hth_roll_hears(c->roll, &heard, &voters, &callers)) {
+    if (c->held == HTH_LINK_NONE || hth_arrive_is_going(c->arrive) ||
+        hth_roll_hears(c->roll, &heard, &voters, &callers)) {
         c->alone_us = 0;
         return;
     }

@@ -464,9 +464,7 @@ static void send_go(struct hth_roll_call *roll, enum hth_choice_move move)
     struct hth_roll *list = hth_calloc(c->capacity, sizeof(*list));
     struct hth_ready_reply *go = &roll->sent;
     roll->sent_ballot = c->ballot;
-    for (uint32_t i = c->seats; i-- > 0;)
-        if (c->seat[i].samples > 0 && !hth_members_has(roll->here, c->seat[i].member))
-            hth_choice_drop(c, c->seat[i].member);
+    roll_leave_out(roll);
     hth_choice_make(c, move, roll->hears, &roll->go);
     *go = (struct hth_ready_reply){.kind = HTH_READY_GO,
                                    .head = roll_head(roll, roll->go.head),

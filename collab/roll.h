@@ -38,15 +38,16 @@
  * its vote is needed.
  *
  * Words are not deeds. A member is *stalled* that lands nothing for window_us longer than the
- * others would need to bring its part: nobody counts on it, or waits for it, in this step, and its
- * deeds are void. It costs the others that time, and then the time to bring its part. A caller with
+ * others would need to bring its part, at least one micro-batch: nobody counts on it, or waits for
+ * it, in this step, and its deeds are void. It costs the others that time, and then the time to bring its part. A caller with
  * nothing to bring leaves the ballot to the next one; one that just sends no GO costs twice the
  * window, until another one calls; those that have not called in vain come first. A member of
  * no roll calls no more.
  *
  * A member is a *stranger* whose deeds, the rolls that have it of the last 16, are fewer than half
  * of another's: its samples count once they have landed, it reduces nothing, and its vote weighs
- * nothing (chain.h). The others wait for strangers that were in the last round, or are READY with
+ * nothing (chain.h). One that is not due and computes as GO goes out is listed only if its samples
+ * are needed: it would be late for the round. The others wait for strangers that were in the last round, or are READY with
  * an older head: silence_us at a time, and for all together at most 1/20 of the time. Else a
  * newcomer would run after the head for ever where steps are short. Samples that a member says have
  * landed are believed: it brings values of their weight. Of members that were in no roll yet a list

@@ -268,6 +268,8 @@ void roll_plan_next(const struct hth_roll_call *roll, struct hth_ready_reply *go
                     const struct hth_roll *list);
 /* Whether a GO may go out, as to samples. */
 bool roll_is_full(struct hth_roll_call *roll);
+/* Drops from the caller's table those that its list does without. */
+void roll_leave_out(struct hth_roll_call *roll);
 /* Whether a member is READY with this caller, and has samples. */
 bool roll_has_samples(const struct hth_roll_call *roll, uint16_t member);
 /* Whether this caller alone brings nothing. */

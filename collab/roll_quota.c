@@ -299,6 +299,16 @@ static int64_t late_us(const struct hth_roll_call *roll, uint16_t member, bool h
     return HTH_MAX(left, now - mate->lands_us);
 }
 
+/* In which the fastest of those that count would land another micro-batch. */
+static int64_t another_us(const struct plan *p)
+{
+    int64_t least = INT64_MAX;
+    for (uint32_t i = 0; i < p->n; i++)
+        if (p->counts[i] && p->in[i].each_us > 0 && p->in[i].each_us != HTH_BRINGS_NO_MORE)
+            least = HTH_MIN(least, HTH_MAX(p->in[i].lands_us, 0) + p->in[i].each_us);
+    return least == INT64_MAX ? 0 : least;
+}
+
 static void find_stalled(struct hth_roll_call *roll, struct plan *p)
 {
     struct hth_brings in[PLAN_MAX];
@@ -311,7 +321,8 @@ static void find_stalled(struct hth_roll_call *roll, struct plan *p)
     without(p->in, prompt, p->n, in);
     if (all || !hth_quota(in, p->n, roll->opts.target, p->quota))
         return;
-    int64_t limit = roll->opts.window_us + hth_quota_closes_us(in, p->n, p->quota);
+    int64_t part_us = hth_quota_closes_us(in, p->n, p->quota);
+    int64_t limit = roll->opts.window_us + HTH_MAX(part_us, another_us(p));
     for (uint32_t i = 0; i < p->n; i++) {
         struct mate *mate = &roll->mate[p->member[i]];
         if (prompt[i] || !p->counts[i] || late_us(roll, p->member[i], p->here[i]) <= limit)
@@ -522,6 +533,24 @@ bool roll_is_full(struct hth_roll_call *roll)
         roll->strangers_since_us = now; /* also when they are lost meanwhile: it was for them */
     return enough && (roll->awaits == ROLL_AWAITS_NONE ||
                       (strangers && now >= roll_strangers_until_us(roll)));
+}
+
+/* Of those that are not due, one that computes would be late for the round: what it has landed is
+ * brought in the next step, unless it is needed. */
+void roll_leave_out(struct hth_roll_call *roll)
+{
+    struct hth_choice *c = roll->choice;
+    uint64_t sum = samples_here(roll);
+    for (uint32_t i = c->seats; i-- > 0;) {
+        const struct hth_choice_seat seat = c->seat[i];
+        bool here = hth_members_has(roll->here, seat.member);
+        bool late = here && seat.member != c->me && !hth_choice_is_due(c, seat.member) &&
+                    !has_ended(roll, seat.member) && sum - seat.samples >= roll->opts.target;
+        if (seat.samples == 0 || (here && !late))
+            continue;
+        sum -= late ? seat.samples : 0;
+        hth_choice_drop(c, seat.member);
+    }
 }
 
 bool roll_has_samples(const struct hth_roll_call *roll, uint16_t member)

@@ -282,6 +282,28 @@ TEST(newcomer_shares_the_batch)
     line_stop(l);
 }
 
+/* Micro-batches may take longer than anybody is waited for: members and newcomers are listed when
+ * they have none in the air, and newcomers are in soon. */
+TEST(nobody_computes_in_a_round)
+{
+    for (uint64_t seed = 0; seed < 6; seed++) {
+        struct line *l = line_start(seed, 4, false);
+        l->target = 16 * GRAIN;
+        for (uint32_t i = 0; i < MEMBERS_MAX; i++) {
+            struct mate *m = i < 4 ? &l->mate[i] : line_add(l);
+            m->each_us = 4 * S;
+            if (i >= 3)
+                hth_world_run_for(l->world, i == 3 ? 100 * S : (int64_t)seed * S / 2);
+        }
+        hth_world_run_for(l->world, 3 * 20 * S);
+        uint32_t tip = hth_roll_choice(l->mate[0].roll)->tip;
+        for (uint32_t i = 0; i < MEMBERS_MAX; i++)
+            assert_true(is_in(&l->mate[i], tip));
+        check_batches(l);
+        line_stop(l);
+    }
+}
+
 enum lie { LIES, RESTS, MUTE };
 
 /* The time that a member costs that lies: it says that its micro-batch lands in a moment, and none
