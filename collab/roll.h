@@ -39,22 +39,22 @@
  *
  * Words are not deeds. A member is *stalled* that lands nothing for window_us longer than the
  * others would need to bring its part, at least one micro-batch: nobody counts on it, or waits for
- * it, in this step, and its deeds are void. It costs the others that time, and then the time to bring its part. A caller with
- * nothing to bring leaves the ballot to the next one; one that just sends no GO costs twice the
- * window, until another one calls; those that have not called in vain come first. A member of
- * no roll calls no more.
+ * it, in this step, and its deeds are void. It costs the others that time, and then the time to
+ * bring its part. A caller with nothing to bring leaves the ballot to the next one; one that just
+ * sends no GO costs twice the window, until another one calls; those that have not called in vain
+ * come first. A member of no roll calls no more.
  *
  * A member is a *stranger* whose deeds, the rolls that have it of the last 16, are fewer than half
  * of another's: its samples count once they have landed, it reduces nothing, and its vote weighs
  * nothing (chain.h). One that is not due and computes as GO goes out is listed only if its samples
- * are needed: it would be late for the round. The others wait for strangers that were in the last round, or are READY with
- * an older head: silence_us at a time, and for all together at most 1/20 of the time. Else a
- * newcomer would run after the head for ever where steps are short. Samples that a member says have
- * landed are believed: it brings values of their weight. Of members that were in no roll yet a list
- * has half a line, or as many as the last roll. A stranger that was listed for a round and is not
- * in its roll is not listed for 40 times as long, 1/4 s of it apart, and at most 20 s; or all
- * together that were in no roll yet, and at most 20 s after a round that failed, as others may be
- * to blame.
+ * are needed: it would be late for the round. The others wait for strangers that were in the last
+ * round, or are READY with an older head: silence_us at a time, and for all together at most 1/20
+ * of the time. Else a newcomer would run after the head for ever where steps are short. Samples
+ * that a member says have landed are believed: it brings values of their weight. Of members that
+ * were in no roll yet a list has half a line, or as many as the last roll. A stranger that was
+ * listed for a round and is not in its roll is not listed for 40 times as long, 1/4 s of it apart,
+ * and at most 20 s; or all together that were in no roll yet, and at most 20 s after a round that
+ * failed, as others may be to blame.
  *
  * A READY carries a signature on its head, if it counts (proof.h); one without, or a wrong one, is
  * refused. GO and LINKS carry a quorum's. A head that is better by what its links say, and is not
