@@ -4,7 +4,6 @@
  *   MEANS    path[left - 1] is stepped on, the next two fetched; the last one -> PLAN
  *              a mean is not to be had -> STATE
  *   STATE    fetched from the holders -> ADOPT -> PLAN, from its head
- *              the owner refuses it -> STATE, without its donors
  */
 #include "collab/arrive.h"
 
@@ -17,8 +16,7 @@
  * head: the means since have to last until the state has come. */
 #define STATE_STEPS 8
 #define PARTS       8                   /* in flight of each donor */
-#define STALL_US    (20 * HTH_US_PER_S) /* without progress, */
-#define REFUSED_US  HTH_US_PER_S        /* ... after a state of no use */
+#define STALL_US    (20 * HTH_US_PER_S) /* without progress */
 
 /* Means that are fetched at once: one alone does not fill a long line. */
 #define AHEAD 2
@@ -55,10 +53,8 @@ struct hth_arrive {
     uint32_t gone;             /* a link whose mean nobody keeps any more */
 
     struct hth_state_fetch *state;
-    uint32_t adopting;             /* the last one's link, or HTH_LINK_NONE */
-    struct hth_state_peers donors; /* of it */
-    struct hth_peer_id giver;      /* of the last mean, or of a part of the last state */
-    bool refused;                  /* by the owner: of some other state in this arrival */
+    uint32_t adopting;        /* the last one's link, or HTH_LINK_NONE */
+    struct hth_peer_id giver; /* of the last mean, or of a part of the last state */
     struct hth_hash unknown;
     struct hth_roll_peer unknown_of;
 };
@@ -155,11 +151,20 @@ static enum hth_err judge_state(void *arg, const struct hth_rpc_target *donor, c
     return HTH_E_AGAIN;
 }
 
-/* A peer that gave what was asked for is asked first. */
+/* A peer that gave what was asked for is asked first, if it is among the holders. */
 static void put_first(struct hth_arrive *a, const struct hth_peer_id *id)
 {
+    struct hth_holders *h = &a->holders;
+    struct hth_rpc_target first;
+    uint32_t at = 0;
     a->giver = *id;
-    hth_holders_put_first(&a->holders, id);
+    while (at < h->count && !hth_peer_id_eq(&h->peer[at].peer, id))
+        at++;
+    if (at == h->count)
+        return;
+    first = h->peer[at];
+    memmove(&h->peer[1], &h->peer[0], at * sizeof(first));
+    h->peer[0] = first;
 }
 
 static void on_state(void *arg, enum hth_err err, const struct hth_state_result *r)
@@ -177,9 +182,8 @@ static void on_state(void *arg, enum hth_err err, const struct hth_state_result 
         return;
     }
     a->phase = ADOPT;
-    a->donors = r->said_by; /* they have the means since */
-    for (uint32_t i = a->donors.count; i-- > 0;)
-        put_first(a, &a->donors.id[i]);
+    for (uint32_t i = r->said_by.count; i-- > 0;)
+        put_first(a, &r->said_by.id[i]); /* they have the means since */
     struct hth_state_fetch *state = a->state;
     a->state = NULL;
     a->ops.adopt(a->arg, a->adopting, r);
@@ -205,16 +209,11 @@ static uint64_t oldest_state(const struct hth_arrive *a)
 static enum hth_err fetch(struct hth_arrive *a, struct hth_state_fetch_opts *o,
                           struct hth_state_fetch **out)
 {
-    struct hth_rpc_target holder[HTH_ROLL_LINE_MAX];
-    if (a->holders.count == 0)
-        return HTH_E_NOT_FOUND;
-    for (uint32_t i = 0; i < a->holders.count; i++)
-        holder[i] = (struct hth_rpc_target){a->holders.peer[i].id, a->holders.peer[i].addr};
     o->schema = a->opts.schema;
     o->parts_in_flight = PARTS;
     o->budget = a->opts.budget;
-    o->patience_us = a->refused ? REFUSED_US : STALL_US;
-    o->holders = holder;
+    o->patience_us = STALL_US;
+    o->holders = a->holders.peer;
     o->holders_count = a->holders.count;
     return hth_state_fetch_new(a->env, a->rpc, o, out);
 }
@@ -325,7 +324,7 @@ static void plan(struct hth_arrive *a)
         return;
     }
     bool leads = a->left <= HTH_ARRIVE_LINKS_MAX && a->path[a->left - 1] != a->gone;
-    a->phase = leads && a->holders.count > 0 ? MEANS : STATE;
+    a->phase = leads ? MEANS : STATE;
     pump(a);
 }
 
@@ -391,7 +390,6 @@ void hth_arrive_go(struct hth_arrive *a, uint32_t held, uint32_t wanted,
     a->holders = *holders;
     put_first(a, &a->giver);
     a->adopting = HTH_LINK_NONE;
-    a->refused = false;
     hth_timer_set(a->env, a->timer, 0);
 }
 
@@ -420,23 +418,11 @@ void hth_arrive_stepped(struct hth_arrive *a)
 void hth_arrive_adopted(struct hth_arrive *a, enum hth_err err)
 {
     HTH_ASSERT(a->phase == ADOPT);
-    if (err == HTH_OK) {
+    if (err == HTH_OK)
         a->at = a->adopting;
-        a->phase = PLAN;
-    } else if (hth_err_class(err) == HTH_CLASS_PEER) {
-        for (uint32_t i = 0; i < a->donors.count; i++)
-            hth_holders_drop(&a->holders, &a->donors.id[i]);
-        a->refused = true;
-        a->phase = STATE;
-    } else {
-        a->end = err;
-    }
+    a->end = err;
+    a->phase = PLAN;
     hth_timer_set(a->env, a->timer, 0);
-}
-
-const struct hth_state_peers *hth_arrive_donors(const struct hth_arrive *a)
-{
-    return &a->donors;
 }
 
 void hth_arrive_unknown(const struct hth_arrive *a, struct hth_hash *head,

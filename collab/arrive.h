@@ -23,9 +23,9 @@
  * The chain may grow meanwhile. Where it grows so far that the wanted link is not kept any more,
  * the arrival ends with E_NOT_FOUND.
  *
- * Trust: a state is believed from the holder that says its head, as averaging/state.h has it. A
- * holder whose state the owner refuses is not asked again in this arrival, and it ends soon
- * (E_NOT_FOUND) if no other holder has one: the head may be one that liars alone hold.
+ * Trust: a state is believed from the holder that says its head, as averaging/state.h has it. If
+ * the owner refuses it, the arrival ends: the owner knows whose it was, and asks others the next
+ * time.
  *
  * The owner (trainer) steps and adopts; it hears through hth_arrive_ops and answers with the
  * functions below. Meanwhile it neither steps nor takes part in rounds.
@@ -38,7 +38,7 @@
 
 #include "averaging/state.h"
 #include "collab/chain.h"
-#include "collab/holders.h"
+#include "collab/roll.h"
 
 /* Links that are followed by their means. */
 #define HTH_ARRIVE_LINKS_MAX HTH_MEANS_MAX
@@ -82,10 +82,8 @@ bool hth_arrive_is_going(const struct hth_arrive *arrive);
 /* Of the state that it fetches; all 0 and "" without one. */
 void hth_arrive_progress(const struct hth_arrive *arrive, struct hth_state_progress *out);
 void hth_arrive_stepped(struct hth_arrive *arrive);
-/* Errors of class PEER leave the donors out, and another state is fetched; others end it. */
+/* An error ends it. */
 void hth_arrive_adopted(struct hth_arrive *arrive, enum hth_err err);
-/* Those that said they have the state that was adopted last. */
-const struct hth_state_peers *hth_arrive_donors(const struct hth_arrive *arrive);
 /* After E_AGAIN: a head that is not in the chain, and the peer that holds its state and links. */
 void hth_arrive_unknown(const struct hth_arrive *arrive, struct hth_hash *head,
                         struct hth_roll_peer *holder);

@@ -114,15 +114,6 @@ void hth_collab_stepped(struct hth_collab *c)
     go_to_head(c);
 }
 
-static void doubt_donors(struct hth_collab *c, enum hth_err err)
-{
-    const struct hth_state_peers *donors = hth_arrive_donors(c->arrive);
-    for (uint32_t i = 0; i < donors->count; i++) {
-        hth_roll_doubt(c->roll, &donors->id[i], err, "a state that can't be used");
-        hth_heads_doubt(c->heads, &donors->id[i], HTH_ROLL_DOUBT_US);
-    }
-}
-
 void hth_collab_adopted(struct hth_collab *c, enum hth_err err)
 {
     HTH_ASSERT(c->adopts);
@@ -130,8 +121,6 @@ void hth_collab_adopted(struct hth_collab *c, enum hth_err err)
     hth_timer_set(c->env, c->timer, 0);
     if (err == HTH_OK)
         collab_holds(c, c->to);
-    if (hth_err_class(err) == HTH_CLASS_PEER)
-        doubt_donors(c, err);
     hth_arrive_adopted(c->arrive, err);
 }
 
@@ -159,18 +148,24 @@ static void on_arrive_adopt(void *arg, uint32_t link, const struct hth_state_res
     struct hth_collab *c = arg;
     c->stats.states++;
     c->to = link;
+    c->donors = state->said_by;
     c->adopts = true;
     c->ops.adopt(c->arg, state, state->meta + HTH_COLLAB_META_BYTES,
                  state->meta_len - HTH_COLLAB_META_BYTES);
 }
 
 /* Peers that claim a head and give nothing of it keep nobody from beginning: if it is a run's, its
- * chain has more samples, and is gone over to later. */
-static void doubt_holders(struct hth_collab *c)
+ * chain has more samples, and is gone over to later. So do those whose state was refused. */
+static void doubt_holders(struct hth_collab *c, enum hth_err err)
 {
+    bool refused = hth_err_class(err) == HTH_CLASS_PEER;
     bool none = c->goal == HTH_LINK_NONE && c->held == HTH_LINK_NONE;
-    for (uint32_t i = 0; i < c->holders.count && none; i++)
-        hth_heads_doubt(c->heads, &c->holders.peer[i].id, 0);
+    for (uint32_t i = 0; i < c->donors.count && refused; i++) {
+        hth_roll_doubt(c->roll, &c->donors.id[i], err, "a state that can't be used");
+        hth_heads_doubt(c->heads, &c->donors.id[i], HTH_ROLL_DOUBT_US);
+    }
+    for (uint32_t i = 0; i < c->holders.count && none && !refused; i++)
+        hth_heads_doubt(c->heads, &c->holders.peer[i].peer, 0);
 }
 
 static void on_arrive_done(void *arg, enum hth_err err, uint32_t held)
@@ -179,7 +174,7 @@ static void on_arrive_done(void *arg, enum hth_err err, uint32_t held)
     if (err != HTH_OK && err != HTH_E_AGAIN) {
         HTH_LOG(c->env, HTH_INFO, HTH_SUB_AVG, "the others' head can't be fetched: %s",
                 hth_err_text(err));
-        doubt_holders(c);
+        doubt_holders(c, err);
     }
     if (held == c->own) /* it came nowhere: the genesis that it began at is no chain yet */
         held = HTH_LINK_NONE;

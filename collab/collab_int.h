@@ -44,6 +44,7 @@ struct hth_collab {
     uint32_t held;         /* the link whose state the trainer has, or HTH_LINK_NONE */
     uint32_t to;           /* the link that its step or its adopted state leads to */
     bool by_arrive;        /* which wants that; else a round does */
+    struct hth_state_peers donors; /* said that they have the state that it adopts */
 
     /* Another head that the roll call wants, until the way there begins. */
     uint32_t goal; /* HTH_LINK_NONE: none waits */

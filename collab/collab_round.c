@@ -22,7 +22,7 @@
  * and fetches it.
  */
 #include "collab/collab_int.h"
-#include "collab/line.h"
+#include "collab/cells.h"
 #include "core/blob.h"
 #include "core/mem.h"
 

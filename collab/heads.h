@@ -59,8 +59,7 @@ void hth_heads_say(struct hth_heads *heads, const struct hth_head_note *note);
 uint32_t hth_heads_others(const struct hth_heads *heads, bool looks);
 /* One of the others' records after the other, and round again. False: there is none. */
 bool hth_heads_next(struct hth_heads *heads, struct hth_head_note *note, struct hth_peer_id *by);
-/* This one holds no head, whatever it says: it is not counted until its record is renewed, and for
- * so long at least. */
+/* This one holds no head, whatever it says: it is not counted for so long, and 3 s at least. */
 void hth_heads_doubt(struct hth_heads *heads, const struct hth_peer_id *by, int64_t least_us);
 
 #endif

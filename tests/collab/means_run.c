@@ -79,8 +79,6 @@ static void want(void *arg)
     if (values->data != NULL) {
         memset(values->data, 7, values->size);
         memcpy(values->data, d->params, mean_bytes(d->run));
-        if (d->spoilt)
-            ((float *)(void *)values->data)[3] = NAN;
     }
     assert_ok(hth_state_donor_give(d->donor, step_of(d), hth_chain_head(d->run->chain, d->tip),
                                    d->short_meta ? 31 : HTH_HASH_LEN, values));
@@ -160,8 +158,10 @@ void go(struct newcomer *n)
 {
     struct run *r = n->run;
     struct hth_holders holders = {.count = 0};
-    for (uint32_t i = 0; i < r->donors; i++)
-        holders.peer[holders.count++] = peer_of(r->donor[i].node);
+    for (uint32_t i = 0; i < r->donors; i++) {
+        const struct hth_roll_peer at = peer_of(r->donor[i].node);
+        holders.peer[holders.count++] = (struct hth_rpc_target){at.id, at.addr};
+    }
     hth_arrive_go(n->arrive, n->at, hth_chain_find(n->chain, hth_chain_head(r->chain, n->known)),
                   &holders);
 }
@@ -208,17 +208,13 @@ static void on_step(void *arg, uint32_t link, struct hth_blob *mean, struct hth_
 static void on_adopt(void *arg, uint32_t link, const struct hth_state_result *state)
 {
     struct newcomer *n = arg;
-    enum hth_err err = n->adopt_err;
     n->states++;
     assert_int_equal(state->values->size, n->run->state_bytes);
-    if (state->values->data != NULL) {
+    if (state->values->data != NULL)
         memcpy(n->params, state->values->data, mean_bytes(n->run));
-        if (isnan(n->params[3]))
-            err = HTH_E_NOT_FINITE;
-    }
-    if (err == HTH_OK)
+    if (n->adopt_err == HTH_OK)
         check_params(n, link);
-    hth_arrive_adopted(n->arrive, err);
+    hth_arrive_adopted(n->arrive, n->adopt_err);
 }
 
 static void on_done(void *arg, enum hth_err err, uint32_t link)

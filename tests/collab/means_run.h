@@ -36,7 +36,7 @@ struct donor {
     uint32_t tip;  /* link */
     uint64_t said; /* the step of its snapshots, if that is another */
     float params[VALUES];
-    bool declines, short_meta, spoilt; /* its states */
+    bool declines, short_meta; /* its states */
     bool stays;                        /* takes no more steps */
     enum kind kind;
 };

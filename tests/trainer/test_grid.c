@@ -5,7 +5,7 @@
  */
 #include "averaging/grid.h"
 #include "collab/collab_int.h"
-#include "collab/line.h"
+#include "collab/cells.h"
 #include "collab/roll_int.h"
 #include "core/mem.h"
 #include "support/suite.h"
