@@ -4,6 +4,7 @@
  *   MEANS    path[left - 1] is stepped on, the next two fetched; the last one -> PLAN
  *              a mean is not to be had -> STATE
  *   STATE    fetched from the holders -> ADOPT -> PLAN, from its head
+ *              the owner refuses it -> STATE, without its donors
  */
 #include "collab/arrive.h"
 
@@ -50,13 +51,11 @@ struct hth_arrive {
     uint32_t left;
     bool stepping;             /* on path[left - 1] */
     struct ahead ahead[AHEAD]; /* of path[i]: i modulo AHEAD */
-    uint32_t gone;             /* a link whose mean nobody keeps any more */
 
     struct hth_state_fetch *state;
     uint32_t adopting;        /* the last one's link, or HTH_LINK_NONE */
+    uint32_t donors;          /* of it: the first holders */
     struct hth_peer_id giver; /* of the last mean, or of a part of the last state */
-    struct hth_hash unknown;
-    struct hth_roll_peer unknown_of;
 };
 
 static void pump(struct hth_arrive *a);
@@ -126,8 +125,6 @@ static void finish(struct hth_arrive *a, enum hth_err err)
     drop_state(a);
     hth_timer_cancel(a->env, a->timer);
     a->phase = IDLE;
-    if (err != HTH_E_AGAIN) /* else it goes on soon, from the same holders */
-        a->gone = HTH_LINK_NONE;
     a->ops.done(a->arg, err, a->at); /* may free it */
 }
 
@@ -146,9 +143,8 @@ static enum hth_err judge_state(void *arg, const struct hth_rpc_target *donor, c
     uint32_t link = hth_chain_find(a->chain, &head);
     if (link != HTH_LINK_NONE)
         return is_there(a, link) || leads_there(a, link) ? HTH_OK : HTH_E_STALE;
-    a->unknown = head;
-    a->unknown_of = (struct hth_roll_peer){.id = donor->peer, .addr = donor->addr};
-    return HTH_E_AGAIN;
+    a->ops.unknown(a->arg, &head, donor);
+    return HTH_E_BUSY;
 }
 
 /* A peer that gave what was asked for is asked first, if it is among the holders. */
@@ -182,7 +178,8 @@ static void on_state(void *arg, enum hth_err err, const struct hth_state_result 
         return;
     }
     a->phase = ADOPT;
-    for (uint32_t i = r->said_by.count; i-- > 0;)
+    a->donors = r->said_by.count;
+    for (uint32_t i = a->donors; i-- > 0;)
         put_first(a, &r->said_by.id[i]); /* they have the means since */
     struct hth_state_fetch *state = a->state;
     a->state = NULL;
@@ -190,16 +187,11 @@ static void on_state(void *arg, enum hth_err err, const struct hth_state_result 
     hth_state_fetch_free(state);
 }
 
-/* The least step of a state that is worth fetching. A snapshot whose links came only now is: where
- * steps are quick, the next one would be ahead of the links again. One that was adopted in vain is
- * not. */
+/* The least step of a state that is worth fetching. One that was adopted in vain is not. */
 static uint64_t oldest_state(const struct hth_arrive *a)
 {
     uint64_t step = hth_chain_at(a->chain, a->wanted)->step;
-    uint32_t seen = hth_chain_find(a->chain, &a->unknown);
     step -= HTH_MIN(step, STATE_STEPS);
-    if (leads_there(a, seen))
-        step = HTH_MIN(step, hth_chain_at(a->chain, seen)->step);
     if (a->at == a->adopting && hth_chain_has(a->chain, a->at))
         step = HTH_MAX(step, hth_chain_at(a->chain, a->at)->step + 1);
     return step;
@@ -209,6 +201,8 @@ static uint64_t oldest_state(const struct hth_arrive *a)
 static enum hth_err fetch(struct hth_arrive *a, struct hth_state_fetch_opts *o,
                           struct hth_state_fetch **out)
 {
+    if (a->holders.count == 0)
+        return HTH_E_NOT_FOUND;
     o->schema = a->opts.schema;
     o->parts_in_flight = PARTS;
     o->budget = a->opts.budget;
@@ -306,7 +300,6 @@ static void pump_means(struct hth_arrive *a)
     if (err != HTH_OK) {
         finish(a, err);
     } else if (!a->stepping && lost != HTH_OK) {
-        a->gone = a->path[a->left - 1];
         drop_means(a);
         a->phase = STATE;
         pump_state(a);
@@ -323,8 +316,7 @@ static void plan(struct hth_arrive *a)
         finish(a, HTH_OK);
         return;
     }
-    bool leads = a->left <= HTH_ARRIVE_LINKS_MAX && a->path[a->left - 1] != a->gone;
-    a->phase = leads ? MEANS : STATE;
+    a->phase = a->left <= HTH_ARRIVE_LINKS_MAX ? MEANS : STATE;
     pump(a);
 }
 
@@ -362,7 +354,6 @@ struct hth_arrive *hth_arrive_new(struct hth_env *env, struct hth_rpc *rpc,
     a->opts = *opts;
     a->ops = *ops;
     a->arg = arg;
-    a->gone = HTH_LINK_NONE;
     drop_means(a);
     a->timer = hth_timer_new(env, on_timer, a);
     return a;
@@ -418,16 +409,15 @@ void hth_arrive_stepped(struct hth_arrive *a)
 void hth_arrive_adopted(struct hth_arrive *a, enum hth_err err)
 {
     HTH_ASSERT(a->phase == ADOPT);
-    if (err == HTH_OK)
-        a->at = a->adopting;
-    a->end = err;
     a->phase = PLAN;
+    if (err == HTH_OK) {
+        a->at = a->adopting;
+    } else if (hth_err_class(err) == HTH_CLASS_PEER) {
+        struct hth_holders *h = &a->holders;
+        h->count -= a->donors;
+        memmove(&h->peer[0], &h->peer[a->donors], h->count * sizeof(h->peer[0]));
+    } else {
+        a->end = err;
+    }
     hth_timer_set(a->env, a->timer, 0);
-}
-
-void hth_arrive_unknown(const struct hth_arrive *a, struct hth_hash *head,
-                        struct hth_roll_peer *holder)
-{
-    *head = a->unknown;
-    *holder = a->unknown_of;
 }

@@ -121,6 +121,10 @@ void hth_collab_adopted(struct hth_collab *c, enum hth_err err)
     hth_timer_set(c->env, c->timer, 0);
     if (err == HTH_OK)
         collab_holds(c, c->to);
+    for (uint32_t i = 0; i < c->donors.count && hth_err_class(err) == HTH_CLASS_PEER; i++) {
+        hth_roll_doubt(c->roll, &c->donors.id[i], err, "a state that can't be used");
+        hth_heads_doubt(c->heads, &c->donors.id[i], HTH_ROLL_DOUBT_US);
+    }
     hth_arrive_adopted(c->arrive, err);
 }
 
@@ -155,39 +159,35 @@ static void on_arrive_adopt(void *arg, uint32_t link, const struct hth_state_res
 }
 
 /* Peers that claim a head and give nothing of it keep nobody from beginning: if it is a run's, its
- * chain has more samples, and is gone over to later. So do those whose state was refused. */
-static void doubt_holders(struct hth_collab *c, enum hth_err err)
+ * chain has more samples, and is gone over to later. */
+static void doubt_holders(struct hth_collab *c)
 {
-    bool refused = hth_err_class(err) == HTH_CLASS_PEER;
     bool none = c->goal == HTH_LINK_NONE && c->held == HTH_LINK_NONE;
-    for (uint32_t i = 0; i < c->donors.count && refused; i++) {
-        hth_roll_doubt(c->roll, &c->donors.id[i], err, "a state that can't be used");
-        hth_heads_doubt(c->heads, &c->donors.id[i], HTH_ROLL_DOUBT_US);
-    }
-    for (uint32_t i = 0; i < c->holders.count && none && !refused; i++)
+    for (uint32_t i = 0; i < c->holders.count && none; i++)
         hth_heads_doubt(c->heads, &c->holders.peer[i].peer, 0);
 }
 
 static void on_arrive_done(void *arg, enum hth_err err, uint32_t held)
 {
     struct hth_collab *c = arg;
-    if (err != HTH_OK && err != HTH_E_AGAIN) {
+    if (err != HTH_OK) {
         HTH_LOG(c->env, HTH_INFO, HTH_SUB_AVG, "the others' head can't be fetched: %s",
                 hth_err_text(err));
-        doubt_holders(c, err);
+        doubt_holders(c);
     }
     if (held == c->own) /* it came nowhere: the genesis that it began at is no chain yet */
         held = HTH_LINK_NONE;
     hth_roll_fetched(c->roll, held);
-    if (err == HTH_E_AGAIN) {
-        struct hth_hash head;
-        struct hth_roll_peer holder;
-        hth_arrive_unknown(c->arrive, &head, &holder);
-        hth_roll_hear(c->roll, &head, &holder);
-    }
     if (held != HTH_LINK_NONE && c->held != held)
         collab_holds(c, held); /* alike: nothing was moved */
     say_head(c);
+}
+
+static void on_arrive_unknown(void *arg, const struct hth_hash *head,
+                              const struct hth_rpc_target *holder)
+{
+    const struct hth_roll_peer peer = {.id = holder->peer, .addr = holder->addr};
+    hth_roll_hear(((struct hth_collab *)arg)->roll, head, &peer);
 }
 
 static void on_fetch(void *arg, const struct hth_hash *head, const struct hth_holders *holders)
@@ -356,20 +356,20 @@ static void look_whether_left(struct hth_collab *c)
 
 enum hth_err hth_collab_save(const struct hth_collab *c, uint64_t step, struct hth_blob **out)
 {
-    struct hth_collab_file file = {.run = c->run, .life = c->opts.life};
+    struct hth_collab_file file = {.life = c->opts.life};
     *out = NULL;
     if (!c->frozen || c->held == HTH_LINK_NONE || c->held != hth_roll_choice(c->roll)->tip ||
         hth_chain_at(c->chain, c->held)->step != step)
         return HTH_E_NOT_FOUND;
-    const struct hth_vote vote = hth_choice_vote(hth_roll_choice(c->roll));
-    const struct hth_chain_link *tip = hth_chain_at(c->chain, vote.tip);
+    file.vote = hth_choice_vote(hth_roll_choice(c->roll));
+    const struct hth_chain_link *tip = hth_chain_at(c->chain, c->held);
     for (; file.peers < HTH_MIN(tip->count, HTH_ROLL_LINE_MAX); file.peers++) {
         uint16_t member = tip->roll[file.peers].member;
         file.peer[file.peers] =
             (struct hth_roll_peer){.id = *hth_chain_id(c->chain, member),
                                    .addr = hth_roll_addr(c->roll, member)};
     }
-    return hth_collab_file_write(c->env->crypto, &file, c->chain, &vote, out);
+    return hth_collab_file_write(c->chain, &file, out);
 }
 
 /* ---- the timer ---------------------------------------------------------------------------- */
@@ -652,22 +652,17 @@ static struct hth_hash run_of(struct hth_env *env, const struct hth_collab_opts 
 static void read_frozen(struct hth_collab *c, struct hth_collab_file *file)
 {
     const struct hth_blob *bytes = c->opts.frozen;
-    enum hth_err err = hth_collab_file_read(c->env->crypto, bytes->data, bytes->size, file);
-    if (err == HTH_OK && file->step != c->opts.step)
-        err = HTH_E_STALE;
-    if (err == HTH_OK && memcmp(&file->run, &c->run, sizeof(c->run)) != 0)
-        err = HTH_E_WRONG_RUN;
-    if (err == HTH_OK)
-        err = hth_collab_file_vote(file, c->chain, &c->vote);
+    enum hth_err err =
+        hth_collab_file_read(c->chain, bytes->data, bytes->size, c->opts.step, file);
     if (err == HTH_OK) {
         c->opts.life = file->life;
+        c->vote = file->vote;
         return;
     }
     HTH_LOG(c->env, HTH_WARN, HTH_SUB_AVG,
             "the vote beside the checkpoint of step %llu can't be used: %s; this trainer joins its "
             "run anew, without a vote",
             (unsigned long long)c->opts.step, hth_err_text(err));
-    c->vote.tip = HTH_LINK_NONE;
     file->peers = 0;
 }
 
@@ -678,8 +673,10 @@ static enum hth_err make(struct hth_collab *c)
                                                  .tip = collab_on_tip,
                                                  .more = on_more,
                                                  .no_head = on_no_head};
-    static const struct hth_arrive_ops arrive_ops = {
-        .step = on_arrive_step, .adopt = on_arrive_adopt, .done = on_arrive_done};
+    static const struct hth_arrive_ops arrive_ops = {.step = on_arrive_step,
+                                                     .adopt = on_arrive_adopt,
+                                                     .unknown = on_arrive_unknown,
+                                                     .done = on_arrive_done};
     const struct hth_collab_opts *o = &c->opts;
     struct hth_roll_opts roll = HTH_ROLL_OPTS_INIT;
     struct hth_collab_file file = {.peers = 0};

@@ -123,7 +123,7 @@ void roll_want(struct hth_roll_call *roll, const struct hth_hash *head,
         if (!roll_is_doubted(roll, &holders[i].id) &&
             !hth_peer_id_eq(&holders[i].id, &roll->env->self))
             add_holder(&good, &holders[i]);
-    if (good.count == 0 || roll->fetching || roll->frozen)
+    if (good.count == 0 || roll->frozen)
         return;
     if (link != HTH_LINK_NONE && !lacks_proof(roll, link)) {
         want_state(roll, link, &good);

@@ -79,6 +79,8 @@ static void want(void *arg)
     if (values->data != NULL) {
         memset(values->data, 7, values->size);
         memcpy(values->data, d->params, mean_bytes(d->run));
+        if (d->spoilt)
+            ((float *)(void *)values->data)[3] = NAN;
     }
     assert_ok(hth_state_donor_give(d->donor, step_of(d), hth_chain_head(d->run->chain, d->tip),
                                    d->short_meta ? 31 : HTH_HASH_LEN, values));
@@ -208,13 +210,28 @@ static void on_step(void *arg, uint32_t link, struct hth_blob *mean, struct hth_
 static void on_adopt(void *arg, uint32_t link, const struct hth_state_result *state)
 {
     struct newcomer *n = arg;
+    enum hth_err err = n->adopt_err;
     n->states++;
     assert_int_equal(state->values->size, n->run->state_bytes);
-    if (state->values->data != NULL)
+    if (state->values->data != NULL) {
         memcpy(n->params, state->values->data, mean_bytes(n->run));
-    if (n->adopt_err == HTH_OK)
+        if (isnan(n->params[3]))
+            err = HTH_E_NOT_FINITE;
+    }
+    if (err == HTH_OK)
         check_params(n, link);
-    hth_arrive_adopted(n->arrive, n->adopt_err);
+    hth_arrive_adopted(n->arrive, err);
+}
+
+/* Its links come a moment later. */
+static void on_unknown(void *arg, const struct hth_hash *head, const struct hth_rpc_target *holder)
+{
+    struct newcomer *n = arg;
+    n->unknown++;
+    assert_int_equal(hth_chain_find(n->chain, head), HTH_LINK_NONE);
+    assert_int_not_equal(hth_chain_find(n->run->chain, head), HTH_LINK_NONE);
+    assert_int_equal(holder->addr.port, PORT);
+    hth_timer_set(n->env, n->links, 5 * MS);
 }
 
 static void on_done(void *arg, enum hth_err err, uint32_t link)
@@ -231,14 +248,6 @@ static void on_done(void *arg, enum hth_err err, uint32_t link)
         memcmp(hth_chain_head(n->chain, link), hth_chain_head(r->chain, r->tip), HTH_HASH_LEN) == 0;
     n->came = err == HTH_OK && (tip || !n->goes_on);
     n->came_us = hth_now_us(n->env);
-    if (err == HTH_E_AGAIN) {
-        struct hth_hash head;
-        struct hth_roll_peer holder;
-        hth_arrive_unknown(n->arrive, &head, &holder);
-        assert_int_equal(hth_chain_find(n->chain, &head), HTH_LINK_NONE);
-        assert_int_not_equal(hth_chain_find(r->chain, &head), HTH_LINK_NONE);
-        assert_int_equal(holder.addr.port, PORT);
-    }
     if (n->came)
         hth_timer_cancel(n->env, n->links);
 }
@@ -257,7 +266,7 @@ static void halt_newcomer(struct hth_env *env, void *arg)
 /* It holds nothing yet, and knows the links up to the tip. */
 struct newcomer *add_newcomer(struct run *r, double bytes_per_s)
 {
-    static const struct hth_arrive_ops ops = {on_step, on_adopt, on_done};
+    static const struct hth_arrive_ops ops = {on_step, on_adopt, on_unknown, on_done};
     struct newcomer *n = &r->newcomer;
     struct hth_device device = HTH_DEVICE_INIT;
     struct hth_node_opts node = {.halt = halt_newcomer, .arg = n, .device = &device};

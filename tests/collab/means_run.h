@@ -36,7 +36,7 @@ struct donor {
     uint32_t tip;  /* link */
     uint64_t said; /* the step of its snapshots, if that is another */
     float params[VALUES];
-    bool declines, short_meta; /* its states */
+    bool declines, short_meta, spoilt; /* its states */
     bool stays;                        /* takes no more steps */
     enum kind kind;
 };
@@ -53,7 +53,7 @@ struct newcomer {
     uint32_t known; /* the run's last link that it knows, in the run's chain */
     float params[VALUES];
     struct hth_budget budget;
-    uint32_t steps, states, ends;
+    uint32_t steps, states, unknown, ends;
     enum hth_err err, adopt_err;
     bool goes_on; /* asks for links five times a step, until it is at the tip */
     bool came;
