@@ -36,7 +36,7 @@ struct hth_arrive {
     struct hth_env *env;
     struct hth_rpc *rpc;
     const struct hth_chain *chain;
-    struct hth_arrive_opts opts;
+    const struct hth_collab_opts *opts;
     struct hth_arrive_ops ops;
     void *arg;
     struct hth_timer *timer;
@@ -203,9 +203,9 @@ static enum hth_err fetch(struct hth_arrive *a, struct hth_state_fetch_opts *o,
 {
     if (a->holders.count == 0)
         return HTH_E_NOT_FOUND;
-    o->schema = a->opts.schema;
+    o->schema = a->opts->schema;
     o->parts_in_flight = PARTS;
-    o->budget = a->opts.budget;
+    o->budget = a->opts->budget;
     o->patience_us = STALL_US;
     o->holders = a->holders.peer;
     o->holders_count = a->holders.count;
@@ -214,7 +214,7 @@ static enum hth_err fetch(struct hth_arrive *a, struct hth_state_fetch_opts *o,
 
 static enum hth_err fetch_state(struct hth_arrive *a)
 {
-    struct hth_state_fetch_opts o = {.bytes = a->opts.state_bytes,
+    struct hth_state_fetch_opts o = {.bytes = a->opts->state_bytes,
                                      .step_min = oldest_state(a),
                                      .judge = judge_state,
                                      .on_done = on_state,
@@ -246,7 +246,7 @@ static void on_mean(void *arg, enum hth_err err, const struct hth_state_result *
 
 static enum hth_err fetch_mean(struct hth_arrive *a, uint32_t i)
 {
-    struct hth_state_fetch_opts o = {.bytes = a->opts.values * sizeof(float),
+    struct hth_state_fetch_opts o = {.bytes = a->opts->count * sizeof(float),
                                      .mean = true,
                                      .head = *hth_chain_head(a->chain, a->path[i]),
                                      .digest = hth_chain_at(a->chain, a->path[i])->mean,
@@ -344,14 +344,14 @@ static void on_timer(void *arg)
 /* ---- the owner's side ------------------------------------------------------------------------ */
 
 struct hth_arrive *hth_arrive_new(struct hth_env *env, struct hth_rpc *rpc,
-                                  const struct hth_chain *chain, const struct hth_arrive_opts *opts,
+                                  const struct hth_chain *chain, const struct hth_collab_opts *opts,
                                   const struct hth_arrive_ops *ops, void *arg)
 {
     struct hth_arrive *a = hth_new(struct hth_arrive);
     a->env = env;
     a->rpc = rpc;
     a->chain = chain;
-    a->opts = *opts;
+    a->opts = opts;
     a->ops = *ops;
     a->arg = arg;
     drop_means(a);

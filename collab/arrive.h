@@ -35,9 +35,7 @@
 #ifndef HTH_COLLAB_ARRIVE_H
 #define HTH_COLLAB_ARRIVE_H
 
-#include "averaging/state.h"
-#include "collab/chain.h"
-#include "collab/roll.h"
+#include "collab/collab.h"
 
 /* Links that are followed by their means. */
 #define HTH_ARRIVE_LINKS_MAX HTH_MEANS_MAX
@@ -58,17 +56,10 @@ struct hth_arrive_ops {
     void (*done)(void *arg, enum hth_err err, uint32_t link);
 };
 
-struct hth_arrive_opts {
-    uint64_t values;      /* of a mean */
-    uint64_t schema;      /* of states */
-    uint64_t state_bytes; /* of a state without its meta */
-    /* Of a state, and of the at most three means that are fetched or stepped on; NULL: none. */
-    struct hth_budget *budget;
-};
-
-/* All are borrowed. */
+/* All are borrowed, the options, too. Their budget is of a state, and of the at most three means
+ * that are fetched or stepped on. */
 struct hth_arrive *hth_arrive_new(struct hth_env *env, struct hth_rpc *rpc,
-                                  const struct hth_chain *chain, const struct hth_arrive_opts *opts,
+                                  const struct hth_chain *chain, const struct hth_collab_opts *opts,
                                   const struct hth_arrive_ops *ops, void *arg);
 /* Without a callback. NULL is fine. */
 void hth_arrive_free(struct hth_arrive *arrive);

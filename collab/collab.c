@@ -11,7 +11,6 @@
 #define TOLD_US      (10 * HTH_US_PER_S) /* between two lines about what it waits for */
 #define LINKS_MAX    1280
 #define WINDOW_LINKS 16 /* whose rolls say who votes */
-#define UNSPOKEN_US  (60 * HTH_US_PER_S) /* a liar's head ends nobody who takes steps */
 
 /* ---- the trainer -------------------------------------------------------------------------- */
 
@@ -54,26 +53,19 @@ static bool calls(const struct hth_collab *c)
            hth_choice_caller(c->chain, &now) == hth_roll_choice(c->roll)->me;
 }
 
+/* That it looks for others; or, as a caller, its head. */
 static void say_head(struct hth_collab *c)
 {
-    if (c->frozen)
-        return;
-    c->calls = calls(c);
+    struct hth_head_note note = {.samples = c->opts.samples, .addr = c->opts.addr};
     uint32_t tip = hth_roll_choice(c->roll)->tip;
-    if (tip == HTH_LINK_NONE && c->started) {
-        const struct hth_head_note looks = {.samples = c->opts.samples, .addr = c->opts.addr};
-        hth_heads_say(c->heads, &looks);
-        return;
+    c->calls = calls(c);
+    if (tip != HTH_LINK_NONE) {
+        note.head = *hth_chain_head(c->chain, tip);
+        note.step = hth_chain_at(c->chain, tip)->step;
+        note.samples = hth_chain_samples(c->chain, tip);
     }
-    if (!c->calls) {
-        hth_heads_say(c->heads, NULL);
-        return;
-    }
-    const struct hth_head_note note = {.head = *hth_chain_head(c->chain, tip),
-                                       .step = hth_chain_at(c->chain, tip)->step,
-                                       .samples = hth_chain_samples(c->chain, tip),
-                                       .addr = c->opts.addr};
-    hth_heads_say(c->heads, &note);
+    bool says = !c->frozen && (c->calls || (tip == HTH_LINK_NONE && c->started));
+    hth_heads_say(c->heads, says ? &note : NULL);
 }
 
 void collab_holds(struct hth_collab *c, uint32_t link)
@@ -81,6 +73,7 @@ void collab_holds(struct hth_collab *c, uint32_t link)
     c->held = link;
     c->own = HTH_LINK_NONE;
     c->founds = false;
+    c->alone_us = hth_now_us(c->env);
     c->stats.step = hth_chain_at(c->chain, link)->step;
     c->stats.head = *hth_chain_head(c->chain, link);
     c->stats.members = hth_chain_at(c->chain, link)->count;
@@ -341,7 +334,7 @@ static void freeze(struct hth_collab *c)
     hth_arrive_free(c->arrive);
     c->arrive = NULL;
     hth_roll_freeze(c->roll, c->held);
-    hth_heads_say(c->heads, NULL);
+    say_head(c);
 }
 
 static void look_whether_left(struct hth_collab *c)
@@ -380,43 +373,44 @@ enum hth_err hth_collab_save(const struct hth_collab *c, uint64_t step, struct h
 static void begin_anew(struct hth_collab *c)
 {
     bool ties = hth_chain_base(c->chain, c->held) == c->held;
+    c->alone_us = hth_now_us(c->env);
     c->opts.step = c->stats.step;
     c->opts.samples = hth_chain_samples(c->chain, c->held) + ties;
     c->own = HTH_LINK_NONE;
     begin(c);
 }
 
-/* Whether people are told, since then and now and then, why it does not get on. */
-static bool tells(struct hth_collab *c, int64_t since_us)
+/* Whether people are told, now and then, why it does not get on. */
+static bool tells(struct hth_collab *c)
 {
     int64_t now = hth_now_us(c->env);
-    bool due = now - HTH_MAX(c->told_us, since_us) >= TOLD_US;
+    bool due = now - c->told_us >= TOLD_US;
     c->told_us = due ? now : c->told_us;
     return due;
 }
 
 static void look_at_quorum(struct hth_collab *c)
 {
-    uint32_t heard, voters;
-    bool callers;
+    uint32_t heard = 0, voters = 0;
+    bool holds = c->held != HTH_LINK_NONE, callers = true;
     int64_t now = hth_now_us(c->env);
-    if (c->held == HTH_LINK_NONE || hth_arrive_is_going(c->arrive) ||
-        hth_roll_hears(c->roll, &heard, &voters, &callers)) {
-        c->alone_us = 0;
-        return;
-    }
-    if (c->alone_us == 0)
+    if (holds && (hth_arrive_is_going(c->arrive) ||
+                  hth_roll_hears(c->roll, &heard, &voters, &callers)))
         c->alone_us = now;
-    bool since = now - c->alone_us >= TOLD_US;
-    if (!c->opts.eventual && tells(c, c->alone_us))
+    if (now - c->alone_us < TOLD_US)
+        return;
+    if (c->opts.eventual && !callers && c->opts.addr.family != 0 && is_still(c) &&
+        hth_roll_choice(c->roll)->phase != HTH_CHOICE_ROUND)
+        begin_anew(c);
+    else if (!c->opts.eventual && holds && tells(c))
         HTH_LOG(c->env, HTH_WARN, HTH_SUB_AVG,
                 "step %llu waits for a quorum: hears %u of %u voters (averaging.majority: strict)",
                 (unsigned long long)c->stats.step + 1, heard, voters);
-    if (c->opts.eventual && since && !callers && c->opts.addr.family != 0 && is_still(c) &&
-        hth_roll_choice(c->roll)->phase != HTH_CHOICE_ROUND) {
-        c->alone_us = 0;
-        begin_anew(c);
-    }
+    else if (!c->opts.eventual && c->opts.step > 0 && is_looking(c) && tells(c))
+        HTH_LOG(c->env, HTH_WARN, HTH_SUB_AVG,
+                "waits for others to go on from step %llu with; --bootstrap begins without them "
+                "(averaging.majority: strict)",
+                (unsigned long long)c->opts.step);
 }
 
 /* Its own genesis apart. */
@@ -432,18 +426,9 @@ static bool may_begin(const struct hth_collab *c)
     int64_t now = hth_now_us(c->env);
     if (c->opts.bootstrap)
         return is_looking(c) && !c->wants_own;
-    return is_looking(c) && now - c->start_us >= c->opts.look_us && now >= c->yields_us &&
+    return is_looking(c) && now - c->alone_us >= c->opts.look_us && now >= c->yields_us &&
            hth_heads_others(c->heads, false) == 0 && !hth_arrive_is_going(c->arrive) &&
            (c->opts.eventual || (c->opts.step == 0 && knows_nobody(c)));
-}
-
-static void tell_that_it_looks(struct hth_collab *c)
-{
-    if (!c->opts.eventual && c->opts.step > 0 && is_looking(c) && tells(c, c->start_us))
-        HTH_LOG(c->env, HTH_WARN, HTH_SUB_AVG,
-                "waits for others to go on from step %llu with; --bootstrap begins without them "
-                "(averaging.majority: strict)",
-                (unsigned long long)c->opts.step);
 }
 
 static void fail(struct hth_collab *c)
@@ -460,12 +445,12 @@ static void look_at_protocol(struct hth_collab *c)
     uint32_t protocol = hth_roll_unspoken(c->roll, &since_us);
     if (protocol == 0)
         return;
-    if (tells(c, 0))
+    if (tells(c))
         HTH_LOG(c->env, HTH_ERROR, HTH_SUB_AVG,
                 "the run's trainers speak protocol %u, which this program does not: it can't take "
                 "part; run their version of hearth",
                 protocol);
-    if (hth_now_us(c->env) - since_us >= UNSPOKEN_US)
+    if (hth_now_us(c->env) - since_us >= HTH_ROLL_DOUBT_US) /* a liar's head ends nobody who steps */
         fail(c);
 }
 
@@ -489,13 +474,9 @@ static void begin_alone(struct hth_collab *c)
 /* Asks one of those after the other who say that they hold a head: not all of them do. */
 static void ask_another(struct hth_collab *c)
 {
-    struct hth_head_note note;
-    struct hth_roll_peer holder = {.life = 0};
-    if (!is_looking(c) || !hth_heads_next(c->heads, &note, &holder.id) ||
-        hth_head_is_none(&note.head))
-        return;
-    holder.addr = note.addr;
-    hth_roll_greet(c->roll, &holder);
+    struct hth_roll_peer holder;
+    if (is_looking(c) && hth_heads_next(c->heads, &holder))
+        hth_roll_greet(c->roll, &holder);
 }
 
 static void on_no_head(void *arg, const struct hth_peer_id *peer, enum hth_err err)
@@ -514,7 +495,6 @@ static void on_timer(void *arg)
     hth_timer_set(c->env, c->timer, POLL_US);
     look_at_quorum(c);
     look_at_protocol(c);
-    tell_that_it_looks(c);
     ask_another(c);
     if (may_begin(c))
         begin_alone(c);
@@ -685,10 +665,6 @@ static enum hth_err make(struct hth_collab *c)
                                                .want = on_state_want,
                                                .step = state_step,
                                                .arg = c};
-    const struct hth_arrive_opts arrive = {.values = o->count,
-                                           .schema = o->schema,
-                                           .state_bytes = o->state_bytes,
-                                           .budget = o->budget};
 
     if (o->frozen != NULL)
         read_frozen(c, &file);
@@ -704,7 +680,7 @@ static enum hth_err make(struct hth_collab *c)
     HTH_TRY(hth_heads_new(c->env, o->dht, o->network, o->schema, on_head, c, &c->heads));
     HTH_TRY(hth_state_donor_new(c->env, c->rpc, &donor, &c->donor));
     hth_rpc_serve(c->rpc, HTH_ROW_METHOD, collab_on_row, c);
-    c->arrive = hth_arrive_new(c->env, c->rpc, c->chain, &arrive, &arrive_ops, c);
+    c->arrive = hth_arrive_new(c->env, c->rpc, c->chain, o, &arrive_ops, c);
     return HTH_OK;
 }
 
@@ -764,7 +740,7 @@ void hth_collab_free(struct hth_collab *c)
 void hth_collab_start(struct hth_collab *c)
 {
     c->started = true;
-    c->start_us = hth_now_us(c->env);
+    c->alone_us = hth_now_us(c->env);
     if (c->vote.tip != HTH_LINK_NONE) {
         hth_roll_resume(c->roll, &c->vote);
         collab_holds(c, c->vote.tip);

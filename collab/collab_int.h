@@ -62,13 +62,12 @@ struct hth_collab {
     bool calls;     /* as last said in the DHT */
     uint32_t own;   /* a genesis of the state that it started with, or HTH_LINK_NONE */
     bool founds;    /* holds that genesis as soon as it is there */
-    int64_t start_us;
     int64_t yields_us; /* until then another one that looks may begin */
 
     bool unread; /* another's links are another program's */
     bool failed; /* the trainer was told to end */
 
-    int64_t alone_us; /* it hears no quorum since then; 0: it does */
+    int64_t alone_us; /* since then it looks, or hears no quorum */
     int64_t told_us;  /* why it does not get on, for people */
 
     int64_t leave_us; /* when it asked to leave */

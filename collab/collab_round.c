@@ -35,8 +35,7 @@
 
 /* A member as the leader of its line knows it. */
 struct round_row {
-    bool known;  /* what its cell brings */
-    bool closed; /* its connection was lost, and no ROW came since */
+    bool known; /* what its cell brings */
     struct hth_rpc_request *held; /* its last ROW; NULL: it was answered */
 };
 
@@ -59,6 +58,7 @@ struct collab_round {
     struct hth_collab *collab;
     struct hth_roll_group group;
     struct hth_cells cells;
+    bool closed[HTH_ROLL_MEMBERS_MAX]; /* its connection was lost, and no ROW came since */
     int64_t go_us;
     struct hth_timer *timer;
     uint32_t axis;              /* under way */
@@ -277,6 +277,9 @@ static void begin_line(struct round_line *l, struct hth_blob *values)
     o.arg = l;
     enum hth_err err = values == NULL ? HTH_E_UNREACHABLE
                                       : hth_reduce_start(c->opts.reducer, &o, &l->reduce);
+    for (uint32_t k = 0; err == HTH_OK && k < l->in.members; k++)
+        if (r->closed[l->in.of[k]]) /* the reducer did not wait for it then */
+            hth_reducer_peer_lost(c->opts.reducer, &l->in.member[k].id);
     if (err != HTH_OK)
         end_line(l, err, NULL);
 }
@@ -316,7 +319,7 @@ static void lead(struct round_line *l)
     take_marks(l, l->self, l->round->marks.of);
     for (uint32_t k = 0; k < l->members; k++) {
         const struct round_row *row = &l->row[k];
-        bool gone = k != l->self && (row->closed || is_silent(l, k));
+        bool gone = k != l->self && (l->round->closed[l->member[k]] || is_silent(l, k));
         bool has = row->known && !is_twin(l, k) && brings(l, k);
         any |= has;
         known &= row->known || (gone && is_twin(l, k));
@@ -365,7 +368,7 @@ void collab_on_row(void *arg, struct hth_rpc_request *req)
     struct round_row *row = &l->row[k];
     release(l, row); /* its older one */
     row->held = req;
-    row->closed = false;
+    c->round->closed[l->member[k]] = false;
     if (l->begun || l->over) {
         release(l, row);
         return;
@@ -377,15 +380,8 @@ void collab_on_row(void *arg, struct hth_rpc_request *req)
 void collab_round_peer_lost(struct hth_collab *c, const struct hth_peer_id *peer)
 {
     struct collab_round *r = c->round;
-    for (uint32_t i = 1; r != NULL && i < r->cells.shape.dims; i++) {
-        struct round_line *l = &r->line[i];
-        for (uint32_t k = 0; leads(l) && k < l->members; k++) {
-            if (!hth_peer_id_eq(&peer_at(l, k)->id, peer))
-                continue;
-            release(l, &l->row[k]);
-            l->row[k].closed = true;
-        }
-    }
+    for (uint32_t i = 0; r != NULL && i < r->group.count; i++)
+        r->closed[i] |= hth_peer_id_eq(&r->group.peer[i].id, peer);
 }
 
 /* ---- ROW, as a member --------------------------------------------------------------------- */
@@ -415,6 +411,22 @@ static void on_row_answer(void *arg, const struct hth_rpc_result *result)
         take_begin(l, &reply.marks);
     else if (!again)
         end_line(l, err, NULL);
+}
+
+static void on_greeted(void *arg, const struct hth_rpc_result *result)
+{
+    (void)arg;
+    (void)result;
+}
+
+/* It refuses that, and is connected when the own cell is known. */
+static void greet_leader(const struct round_line *l)
+{
+    const struct hth_roll_peer *leader = peer_at(l, l->leader);
+    const struct hth_rpc_target target = {leader->id, leader->addr};
+    const struct hth_rpc_call_opts opts = {.method = HTH_ROW_METHOD};
+    enum hth_err err = hth_rpc_call(l->round->collab->rpc, &target, &opts, on_greeted, NULL, NULL);
+    (void)err; /* then it is dialled later */
 }
 
 static void send_row(struct round_line *l)
@@ -480,6 +492,8 @@ static void add_line(struct collab_round *r, uint32_t axis)
     l->leader %= l->members;
     if (axis > 0 && l->leader == l->self)
         l->row = hth_new_array(struct round_row, l->members);
+    else if (axis > 0)
+        greet_leader(l);
 }
 
 void collab_on_average(void *arg, const struct hth_roll_group *group)

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "collab/heads.h"
 
-#include "collab/roll_msg.h"
 #include "core/mem.h"
 #include "dht/board.h"
 
@@ -149,16 +148,16 @@ uint32_t hth_heads_others(const struct hth_heads *heads, bool looks)
     return n;
 }
 
-bool hth_heads_next(struct hth_heads *heads, struct hth_head_note *note, struct hth_peer_id *by)
+bool hth_heads_next(struct hth_heads *heads, struct hth_roll_peer *holder)
 {
-    struct record *r = heads->first;
-    if (r == NULL)
+    struct record *next = NULL;
+    for (struct record *r = heads->first; r != NULL; r = r->next)
+        if (!hth_head_is_none(&r->note.head) && (next == NULL || r->told < next->told))
+            next = r;
+    if (next == NULL)
         return false;
-    for (struct record *k = r->next; k != NULL; k = k->next)
-        r = k->told < r->told ? k : r;
-    r->told = ++heads->told;
-    *note = r->note;
-    *by = r->by;
+    next->told = ++heads->told;
+    *holder = (struct hth_roll_peer){.id = next->by, .addr = next->note.addr};
     return true;
 }
 

@@ -124,13 +124,7 @@ static enum hth_err help(struct hth_helper *h, struct hth_ready_reply *go)
 /* Another one who says that it calls, and at least knows who does. */
 static void ask_another(struct hth_helper *h)
 {
-    struct hth_head_note note;
-    struct hth_roll_peer next = {.life = 0};
-
-    if (hth_heads_next(h->heads, &note, &next.id) && !hth_head_is_none(&note.head)) {
-        next.addr = note.addr;
-        h->to = next;
-    }
+    (void)hth_heads_next(h->heads, &h->to);
     again(h, AGAIN_US);
 }
 

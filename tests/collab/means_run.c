@@ -280,9 +280,9 @@ struct newcomer *add_newcomer(struct run *r, double bytes_per_s)
     n->chain = make_chain(r->links_max);
     learn(n);
     hth_budget_init(&n->budget, INT64_MAX / 2, NULL);
-    const struct hth_arrive_opts opts = {
-        .values = r->values, .schema = SCHEMA, .state_bytes = r->state_bytes, .budget = &n->budget};
-    n->arrive = hth_arrive_new(n->env, n->rpc, n->chain, &opts, &ops, n);
+    n->opts = (struct hth_collab_opts){
+        .count = r->values, .schema = SCHEMA, .state_bytes = r->state_bytes, .budget = &n->budget};
+    n->arrive = hth_arrive_new(n->env, n->rpc, n->chain, &n->opts, &ops, n);
     return n;
 }
 

@@ -47,6 +47,7 @@ struct newcomer {
     struct hth_env *env;
     struct hth_rpc *rpc;
     struct hth_chain *chain;
+    struct hth_collab_opts opts;
     struct hth_arrive *arrive;
     struct hth_timer *links;
     uint32_t at;    /* link in its chain */

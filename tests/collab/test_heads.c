@@ -66,12 +66,11 @@ TEST(records_come_and_end)
     assert_int_equal(r[1].last.step, 3);
     assert_int_equal(hth_heads_others(r[1].heads, false), 1);
     assert_int_equal(hth_heads_others(r[0].heads, false), 0); /* its own is no other's */
-    struct hth_head_note next;
-    struct hth_peer_id by;
-    assert_true(hth_heads_next(r[1].heads, &next, &by) && next.step == 3);
-    assert_true(hth_peer_id_eq(&by, &hth_node_env(node[0])->self));
-    assert_false(hth_heads_next(r[0].heads, &next, &by));
-    hth_heads_doubt(r[1].heads, &by, 0); /* until the next record */
+    struct hth_roll_peer next;
+    assert_true(hth_heads_next(r[1].heads, &next) && next.addr.port == 4000);
+    assert_true(hth_peer_id_eq(&next.id, &hth_node_env(node[0])->self));
+    assert_false(hth_heads_next(r[0].heads, &next));
+    hth_heads_doubt(r[1].heads, &next.id, 0); /* for a while */
     assert_int_equal(hth_heads_others(r[1].heads, false), 0);
     for (uint64_t step = 4; step < 100; step++) {
         note = note_of(step);
