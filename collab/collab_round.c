@@ -422,10 +422,14 @@ static void on_greeted(void *arg, const struct hth_rpc_result *result)
 /* It refuses that, and is connected when the own cell is known. */
 static void greet_leader(const struct round_line *l)
 {
+    struct hth_rpc *rpc = l->round->collab->rpc;
     const struct hth_roll_peer *leader = peer_at(l, l->leader);
     const struct hth_rpc_target target = {leader->id, leader->addr};
     const struct hth_rpc_call_opts opts = {.method = HTH_ROW_METHOD};
-    enum hth_err err = hth_rpc_call(l->round->collab->rpc, &target, &opts, on_greeted, NULL, NULL);
+    struct hth_rpc_peer_info info;
+    if (hth_rpc_peer_info(rpc, &leader->id, &info) == HTH_OK && info.connected)
+        return;
+    enum hth_err err = hth_rpc_call(rpc, &target, &opts, on_greeted, NULL, NULL);
     (void)err; /* then it is dialled later */
 }
 
