@@ -69,13 +69,13 @@ static bool is_same_genesis(const struct hth_chain *chain, uint32_t a, uint32_t 
            memcmp(&x->mean, &y->mean, sizeof(x->mean)) == 0;
 }
 
-/* The links that lead from `from` to `to`, which is kept, through means alone: `path`, the last one
- * first, and how many; UINT32_MAX: none do. */
+/* The links that lead from `from` to `to` through means alone: `path`, the last one first, and how
+ * many; UINT32_MAX: none do. */
 static uint32_t find_path(const struct hth_chain *chain, uint32_t from, uint32_t to,
                           uint32_t path[HTH_ARRIVE_LINKS_MAX])
 {
     uint32_t n = 0;
-    if (!hth_chain_has(chain, from))
+    if (!hth_chain_has(chain, from) || !hth_chain_has(chain, to))
         return UINT32_MAX;
     while (to != from && !is_same_genesis(chain, from, to)) {
         if (n == HTH_ARRIVE_LINKS_MAX || hth_chain_at(chain, to)->prev == HTH_LINK_NONE)
@@ -86,19 +86,10 @@ static uint32_t find_path(const struct hth_chain *chain, uint32_t from, uint32_t
     return n;
 }
 
-static bool leads_there(const struct hth_arrive *a, uint32_t from)
+static bool leads(const struct hth_arrive *a, uint32_t from, uint32_t to)
 {
     uint32_t path[HTH_ARRIVE_LINKS_MAX];
-    return find_path(a->chain, from, a->wanted, path) != UINT32_MAX;
-}
-
-/* Whether a link is the wanted one, or comes after it. */
-static bool is_there(const struct hth_arrive *a, uint32_t link)
-{
-    uint64_t step = hth_chain_at(a->chain, a->wanted)->step;
-    while (hth_chain_has(a->chain, link) && hth_chain_at(a->chain, link)->step > step)
-        link = hth_chain_at(a->chain, link)->prev;
-    return link == a->wanted;
+    return find_path(a->chain, from, to, path) != UINT32_MAX;
 }
 
 /* ---- the end --------------------------------------------------------------------------------- */
@@ -142,7 +133,7 @@ static enum hth_err judge_state(void *arg, const struct hth_rpc_target *donor, c
         return HTH_E_STALE;
     uint32_t link = hth_chain_find(a->chain, &head);
     if (link != HTH_LINK_NONE)
-        return is_there(a, link) || leads_there(a, link) ? HTH_OK : HTH_E_STALE;
+        return leads(a, a->wanted, link) || leads(a, link, a->wanted) ? HTH_OK : HTH_E_STALE;
     a->ops.unknown(a->arg, &head, donor);
     return HTH_E_BUSY;
 }
@@ -312,7 +303,7 @@ static void plan(struct hth_arrive *a)
     a->left = find_path(a->chain, a->at, a->wanted, a->path);
     if (a->left == 0)
         a->at = a->wanted; /* or another genesis, with the same digest */
-    if (is_there(a, a->at)) {
+    if (leads(a, a->wanted, a->at)) { /* or it came farther */
         finish(a, HTH_OK);
         return;
     }

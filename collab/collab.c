@@ -40,8 +40,8 @@ void collab_step(struct hth_collab *c, uint32_t link, struct hth_blob *mean, boo
 /* One copy may be for both. */
 static void want_copy(struct hth_collab *c, bool *wants)
 {
-    bool asks = !c->copies;
-    *wants = c->copies = true;
+    bool asks = !c->wants_own && !c->wants_copy;
+    *wants = true;
     if (asks)
         c->ops.copy(c->arg);
 }
@@ -283,7 +283,7 @@ void hth_collab_copied(struct hth_collab *c, enum hth_err err, struct hth_blob *
                        const void *meta, size_t meta_len)
 {
     bool own = c->wants_own && !c->frozen, gives = c->wants_copy;
-    c->copies = c->wants_own = c->wants_copy = false;
+    c->wants_own = c->wants_copy = false;
     if (own && err == HTH_OK)
         collab_hash(c, values, on_first_digest);
     else if (own)

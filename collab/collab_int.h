@@ -39,8 +39,8 @@ struct hth_collab {
     struct hth_collab_stats stats;
 
     /* The trainer. */
-    bool steps, adopts, copies; /* it was asked to, and has not answered */
-    bool wants_own, wants_copy; /* what it copies for: the digest of a genesis, and others */
+    bool steps, adopts;         /* it was asked to, and has not answered */
+    bool wants_own, wants_copy; /* a copy, for the digest of a genesis, and for others */
     uint32_t held;         /* the link whose state the trainer has, or HTH_LINK_NONE */
     uint32_t to;           /* the link that its step or its adopted state leads to */
     bool by_arrive;        /* which wants that; else a round does */

@@ -219,6 +219,8 @@ static enum hth_err judge(struct round_line *l, const struct hth_reduce_result *
         if (k >= l->in.members)
             continue; /* a helper */
         uint16_t member = l->in.of[k];
+        if (fate->as_reducer == HTH_REDUCE_DROP_FAR) /* its round with this member ends, too */
+            hth_rpc_disconnect(c->rpc, &l->round->group.peer[member].id);
         if (fate->as_reducer != HTH_REDUCE_DROP_NONE)
             hth_roll_slow(c->roll, &l->round->group.peer[member].id);
         if (l->axis == 0 && member != l->round->group.self &&
