@@ -450,8 +450,8 @@ static void look_at_protocol(struct hth_collab *c)
                 "the run's trainers speak protocol %u, which this program does not: it can't take "
                 "part; run their version of hearth",
                 protocol);
-    if (hth_now_us(c->env) - since_us >= HTH_ROLL_DOUBT_US) /* a liar's head ends nobody who steps */
-        fail(c);
+    if (hth_now_us(c->env) - since_us >= HTH_ROLL_DOUBT_US)
+        fail(c); /* a liar's head ends nobody who takes steps */
 }
 
 /* Nobody is there with whom it could go on. One that is new, and the only one that looks, does not

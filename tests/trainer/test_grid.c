@@ -108,10 +108,10 @@ TEST(slow_lines_keep_all)
     crew_scene_free(s);
 }
 
-/* The longest time from one step of a member to its next within that time. */
+/* The longest time from now, or one step of a member, to its next within that time. */
 static int64_t longest_us(struct crew_scene *s, uint32_t i, int64_t within_us)
 {
-    int64_t end = hth_world_now_us(s->world) + within_us, last = hth_world_now_us(s->world), longest = 0;
+    int64_t last = hth_world_now_us(s->world), end = last + within_us, longest = 0;
     uint64_t step = step_of(s, i);
 
     while (hth_world_now_us(s->world) < end) {
