@@ -47,7 +47,7 @@ struct hth_arrive {
     struct hth_holders holders;
 
     /* The links that lead from the held one to the wanted one, the next one last. */
-    uint32_t path[HTH_ARRIVE_LINKS_MAX];
+    uint32_t path[HTH_MEANS_MAX];
     uint32_t left;
     bool stepping;             /* on path[left - 1] */
     struct ahead ahead[AHEAD]; /* of path[i]: i modulo AHEAD */
@@ -72,13 +72,13 @@ static bool is_same_genesis(const struct hth_chain *chain, uint32_t a, uint32_t 
 /* The links that lead from `from` to `to` through means alone: `path`, the last one first, and how
  * many; UINT32_MAX: none do. */
 static uint32_t find_path(const struct hth_chain *chain, uint32_t from, uint32_t to,
-                          uint32_t path[HTH_ARRIVE_LINKS_MAX])
+                          uint32_t path[HTH_MEANS_MAX])
 {
     uint32_t n = 0;
     if (!hth_chain_has(chain, from) || !hth_chain_has(chain, to))
         return UINT32_MAX;
     while (to != from && !is_same_genesis(chain, from, to)) {
-        if (n == HTH_ARRIVE_LINKS_MAX || hth_chain_at(chain, to)->prev == HTH_LINK_NONE)
+        if (n == HTH_MEANS_MAX || hth_chain_at(chain, to)->prev == HTH_LINK_NONE)
             return UINT32_MAX;
         path[n++] = to;
         to = hth_chain_at(chain, to)->prev;
@@ -88,7 +88,7 @@ static uint32_t find_path(const struct hth_chain *chain, uint32_t from, uint32_t
 
 static bool leads(const struct hth_arrive *a, uint32_t from, uint32_t to)
 {
-    uint32_t path[HTH_ARRIVE_LINKS_MAX];
+    uint32_t path[HTH_MEANS_MAX];
     return find_path(a->chain, from, to, path) != UINT32_MAX;
 }
 
@@ -307,7 +307,7 @@ static void plan(struct hth_arrive *a)
         finish(a, HTH_OK);
         return;
     }
-    a->phase = a->left <= HTH_ARRIVE_LINKS_MAX ? MEANS : STATE;
+    a->phase = a->left <= HTH_MEANS_MAX ? MEANS : STATE;
     pump(a);
 }
 
@@ -389,7 +389,8 @@ void hth_arrive_progress(const struct hth_arrive *a, struct hth_state_progress *
 
 void hth_arrive_stepped(struct hth_arrive *a)
 {
-    HTH_ASSERT(a->stepping);
+    if (!a->stepping)
+        return;
     a->stepping = false;
     a->at = a->path[--a->left];
     if (a->left == 0)

@@ -37,9 +37,6 @@
 
 #include "collab/collab.h"
 
-/* Links that are followed by their means. */
-#define HTH_ARRIVE_LINKS_MAX HTH_MEANS_MAX
-
 struct hth_arrive;
 
 struct hth_arrive_ops {
@@ -73,6 +70,7 @@ void hth_arrive_go(struct hth_arrive *arrive, uint32_t held, uint32_t wanted,
 bool hth_arrive_is_going(const struct hth_arrive *arrive);
 /* Of the state that it fetches; all 0 and "" without one. */
 void hth_arrive_progress(const struct hth_arrive *arrive, struct hth_state_progress *out);
+/* Or another step was taken, when it asked for none. */
 void hth_arrive_stepped(struct hth_arrive *arrive);
 /* Errors of class PEER leave those out that said they have it; others end it. */
 void hth_arrive_adopted(struct hth_arrive *arrive, enum hth_err err);

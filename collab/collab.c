@@ -28,12 +28,11 @@ static bool is_still(const struct hth_collab *c)
     return !c->steps && !c->adopts;
 }
 
-void collab_step(struct hth_collab *c, uint32_t link, struct hth_blob *mean, bool by_arrive)
+void collab_step(struct hth_collab *c, uint32_t link, struct hth_blob *mean)
 {
     const struct hth_chain_link *at = hth_chain_at(c->chain, link);
     c->steps = true;
     c->to = link;
-    c->by_arrive = by_arrive;
     c->ops.step(c->arg, mean, samples_of(at), at);
 }
 
@@ -102,8 +101,7 @@ void hth_collab_stepped(struct hth_collab *c)
     c->steps = false;
     hth_timer_set(c->env, c->timer, 0);
     collab_holds(c, c->to);
-    if (c->by_arrive)
-        hth_arrive_stepped(c->arrive);
+    hth_arrive_stepped(c->arrive);
     go_to_head(c);
 }
 
@@ -137,7 +135,7 @@ static void on_arrive_step(void *arg, uint32_t link, struct hth_blob *mean,
     struct hth_collab *c = arg;
     c->stats.means++;
     collab_keep(c, link, mean, hashes);
-    collab_step(c, link, mean, true);
+    collab_step(c, link, mean);
 }
 
 static void on_arrive_adopt(void *arg, uint32_t link, const struct hth_state_result *state)
@@ -701,10 +699,9 @@ enum hth_err hth_collab_new(struct hth_env *env, struct hth_rpc *rpc,
                              .held = HTH_LINK_NONE,
                              .goal = HTH_LINK_NONE,
                              .own = HTH_LINK_NONE,
-                             .vote = {.tip = HTH_LINK_NONE},
-                             .run = run_of(env, opts)};
+                             .vote = {.tip = HTH_LINK_NONE}};
     const struct hth_chain_opts chain = {.crypto = env->crypto,
-                                         .run = c->run,
+                                         .run = run_of(env, opts),
                                          .window = WINDOW_LINKS,
                                          .eventual = opts->eventual,
                                          .links_max = LINKS_MAX,

@@ -29,7 +29,6 @@ struct hth_collab {
     struct hth_collab_opts opts;
     struct hth_collab_ops ops;
     void *arg;
-    struct hth_hash run;
     struct hth_chain *chain;
     struct hth_roll_call *roll;
     struct hth_heads *heads;
@@ -43,7 +42,6 @@ struct hth_collab {
     bool wants_own, wants_copy; /* a copy, for the digest of a genesis, and for others */
     uint32_t held;         /* the link whose state the trainer has, or HTH_LINK_NONE */
     uint32_t to;           /* the link that its step or its adopted state leads to */
-    bool by_arrive;        /* which wants that; else a round does */
     struct hth_state_peers donors; /* said that they have the state that it adopts */
 
     /* Another head that the roll call wants, until the way there begins. */
@@ -78,7 +76,7 @@ struct hth_collab {
 
 /* collab.c */
 /* The trainer steps on this mean to that link. */
-void collab_step(struct hth_collab *c, uint32_t link, struct hth_blob *mean, bool by_arrive);
+void collab_step(struct hth_collab *c, uint32_t link, struct hth_blob *mean);
 /* The trainer holds the state of a link. */
 void collab_holds(struct hth_collab *c, uint32_t link);
 /* Keeps the mean that made a link, for others. */

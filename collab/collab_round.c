@@ -547,6 +547,6 @@ void collab_on_tip(void *arg, uint32_t link, bool used)
     collab_keep(c, link, c->made, c->made_hashes);
     struct hth_blob *mean = c->made;
     c->made = NULL;
-    collab_step(c, link, mean, false);
+    collab_step(c, link, mean);
     hth_blob_unref(mean);
 }
