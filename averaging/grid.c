@@ -141,14 +141,17 @@ struct hth_avg_shape hth_avg_shape_for(uint32_t population, uint32_t group_max)
     return shape;
 }
 
-bool hth_avg_shape_review(const struct hth_avg_shape *now, uint32_t population, uint32_t group_max,
-                          struct hth_avg_shape *next)
+bool hth_avg_shape_suits(const struct hth_avg_shape *shape, uint32_t population, uint32_t group_max)
 {
-    double fill = hth_avg_fill(now, population);
-    if (fill >= HTH_AVG_FILL_MIN && fill <= HTH_AVG_FILL_MAX)
+    struct hth_avg_shape own = hth_avg_shape_for(population, group_max);
+    double fill = hth_avg_fill(shape, population);
+    uint32_t longest = HTH_MAX(group_max, own.size[0]);
+    if (shape->dims > own.dims + 1)
         return false;
-    *next = hth_avg_shape_for(population, group_max);
-    return !hth_avg_shape_eq(now, next);
+    for (uint32_t i = 0; i < shape->dims; i++)
+        if (shape->size[i] > longest)
+            return false;
+    return (fill >= HTH_AVG_FILL_MIN && fill <= HTH_AVG_FILL_MAX) || hth_avg_shape_eq(shape, &own);
 }
 
 /* ---- cells --------------------------------------------------------------------------------- */

@@ -20,7 +20,7 @@
  * lines become as long as each other (algorithm 1 below).
  *
  * The grid has to follow the population: too sparse, and lines hold too few to mix; too full, and
- * they are long. hth_avg_shape_for chooses sizes, hth_avg_shape_review says when to change. What a
+ * they are long. hth_avg_shape_for chooses sizes, hth_avg_shape_suits says when to change. What a
  * shape is good for in a crowd that comes and goes is measured by `hearth sim averaging`
  * (docs/averaging.md).
  *
@@ -88,10 +88,10 @@ double hth_avg_fill(const struct hth_avg_shape *shape, uint32_t population);
  * at least 2; sizes exceed group_max only where HTH_AVG_DIMS_MAX axes are not enough. */
 struct hth_avg_shape hth_avg_shape_for(uint32_t population, uint32_t group_max);
 
-/* Whether the shape should be given up for `*next`: the fill has left [HTH_AVG_FILL_MIN,
- * HTH_AVG_FILL_MAX] and another shape fits better. The caller adds patience and jitter. */
-bool hth_avg_shape_review(const struct hth_avg_shape *now, uint32_t population, uint32_t group_max,
-                          struct hth_avg_shape *next);
+/* Whether so many may stand in the shape: it is the one for them, or the fill is in
+ * [HTH_AVG_FILL_MIN, HTH_AVG_FILL_MAX] and no axis too many or too long. */
+bool hth_avg_shape_suits(const struct hth_avg_shape *shape, uint32_t population,
+                         uint32_t group_max);
 
 /* ---- cells --------------------------------------------------------------------------------- */
 

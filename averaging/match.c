@@ -298,7 +298,7 @@ static struct hth_rpc_target first_host(const struct hth_match *m)
         uint64_t place = place_of(&p->id, l->key);
 
         if (place >= least || !hth_roster_meets(m->roster, p) || p->note.addr.family == 0 ||
-            p->doubted || is_passed(l, &p->id))
+            hth_roster_doubts(m->roster, p) || is_passed(l, &p->id))
             continue;
         least = place;
         host = (struct hth_rpc_target){p->id, p->note.addr};

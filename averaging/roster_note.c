@@ -11,7 +11,7 @@
  */
 #include <float.h>
 
-#include "averaging/roster_note.h"
+#include "averaging/roster.h"
 #include "core/wire.h"
 
 #define NOTE_VERSION 8

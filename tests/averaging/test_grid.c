@@ -134,28 +134,30 @@ TEST(test_shape_definition)
             assert_true(high <= group_max && high - low <= 1);
             assert_true(hth_avg_fill(&shape, n) >= HTH_AVG_FILL_MIN);
             assert_true(group_max < 3 || hth_avg_fill(&shape, n) <= 1.125);
-            struct hth_avg_shape again;
-            assert_false(hth_avg_shape_review(&shape, n, group_max, &again));
+            assert_true(hth_avg_shape_suits(&shape, n, group_max));
         }
 }
 
-TEST(test_review)
+/* A shape stays while its fill is in the band and its axes are such as others might propose; the
+ * one for a population always suits it. */
+TEST(test_suits)
 {
-    struct hth_avg_shape now = shape_of("32x32"), next;
-    char text[HTH_AVG_SHAPE_TEXT_MAX];
+    static const struct {
+        const char *shape;
+        uint32_t population, group_max;
+        bool suits;
+    } cases[] = {{"32x32", 768, 32, true},     {"32x32", 767, 32, false},
+                 {"32x32", 1331, 32, true},    {"32x32", 1332, 32, false},
+                 {"32x32", 1024, 31, false},   {"8x8x16", 1024, 32, true},
+                 {"8x4x8x4", 1024, 32, false}, {"20", 20, 16, false}};
     (void)state;
-    assert_false(hth_avg_shape_review(&now, 768, 32, &next));
-    assert_false(hth_avg_shape_review(&now, 1331, 32, &next));
-    assert_true(hth_avg_shape_review(&now, 767, 32, &next));
-    assert_string_equal(hth_avg_shape_text(&next, text), "28x28");
-    assert_true(hth_avg_shape_review(&now, 1332, 32, &next));
-    assert_string_equal(hth_avg_shape_text(&next, text), "12x11x11");
-    assert_true(hth_avg_shape_review(&now, 512, 32, &next));
-    assert_true(hth_avg_fill(&next, 512) >= HTH_AVG_FILL_MIN);
-    /* Out of the band, but there is no better one: 23 peers in groups of 2. */
-    now = hth_avg_shape_for(23, 2);
-    assert_true(hth_avg_fill(&now, 23) > HTH_AVG_FILL_MAX);
-    assert_false(hth_avg_shape_review(&now, 23, 2, &next));
+    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
+        struct hth_avg_shape shape = shape_of(cases[i].shape);
+        assert_true(hth_avg_shape_suits(&shape, cases[i].population, cases[i].group_max) ==
+                    cases[i].suits);
+    }
+    struct hth_avg_shape only = hth_avg_shape_for(23, 2); /* there is no better one */
+    assert_true(hth_avg_fill(&only, 23) > HTH_AVG_FILL_MAX);
 }
 
 TEST(test_cells)

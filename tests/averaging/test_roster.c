@@ -186,9 +186,9 @@ TEST(test_who_counts)
     p = hth_roster_find(s.roster[0], &hth_node_env(s.node[1])->self);
     hth_roster_doubt(s.roster[0], &p->id);
     hth_world_run_for(s.world, 59 * S);
-    assert_true(p->doubted);
+    assert_true(hth_roster_doubts(s.roster[0], p));
     hth_world_run_for(s.world, 2 * S);
-    assert_false(p->doubted);
+    assert_false(hth_roster_doubts(s.roster[0], p));
     hth_roster_leave(add(&s, &o), done_leaving, &done); /* before a word */
     assert_false(done);
     hth_world_run_for(s.world, 1 * S);
