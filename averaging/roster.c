@@ -15,10 +15,10 @@
 #include "dht/board.h"
 #include "dht/uid.h"
 
-#define LIFE_US   (20 * HTH_US_PER_S)   /* of a note */
-#define SLOT_BITS 8                     /* peers with rarer marks speak at once, ... */
-#define SLOT_US   (100 * HTH_US_PER_MS) /* ... others so much later for each bit */
-#define SETTLE_US (3 * HTH_US_PER_S)    /* until all have spoken of what has changed */
+#define LIFE_US (20 * HTH_US_PER_S)   /* of a note */
+#define SLOT_US (800 * HTH_US_PER_MS) /* half of all speak so late, a quarter in half of it, ...   \
+                                       */
+#define SETTLE_US (3 * HTH_US_PER_S)  /* until all have spoken of what has changed */
 #define DOUBT_US  (60 * HTH_US_PER_S)
 #define RATE_STEP 0.25                /* a speed that others should hear of */
 #define LEAVE_US  (1 * HTH_US_PER_S)  /* the DHT may be gone before us */
@@ -549,10 +549,8 @@ static enum hth_err check_opts(const struct hth_roster_opts *o)
 
 void hth_roster_speak(struct hth_roster *r)
 {
-    int64_t bits = HTH_MAX(SLOT_BITS - (int64_t)zeros(&r->env->self), 0);
-
     r->opts.silent = false;
-    r->slot_us = hth_now_us(r->env) + bits * SLOT_US;
+    r->slot_us = hth_now_us(r->env) + (SLOT_US >> zeros(&r->env->self));
     turn_at(r, r->slot_us);
 }
 
