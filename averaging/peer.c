@@ -192,28 +192,24 @@ static int by_number(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
-/* Others of the line of that round that are so far ahead of it. */
-static uint32_t in_line(const struct moshpit *mp, uint32_t round, int32_t least, int32_t most)
+/* Somebody of this peer's line has left that round for a later one. */
+static bool is_left(const struct moshpit *mp, uint32_t round)
 {
     struct hth_avg_line line = line_now(mp, round);
     const struct hth_roster_peer *p;
-    uint32_t count = 0;
 
-    for (uint32_t i = 0; (p = hth_roster_at(mp->peer->roster, i)) != NULL; i++) {
-        int32_t by = hth_match_ahead(p->note.round, round);
-
-        count += hth_roster_meets(mp->peer->roster, p) && hth_match_in_line(&p->note, &line) &&
-                 by >= least && by <= most;
-    }
-    return count;
+    for (uint32_t i = 0; (p = hth_roster_at(mp->peer->roster, i)) != NULL; i++)
+        if (hth_roster_meets(mp->peer->roster, p) && hth_match_in_line(&p->note, &line) &&
+            hth_match_ahead(p->note.round, round) > 0)
+            return true;
+    return false;
 }
 
 /* That of the middle peer: with the lowest round it would do as long as nobody is absent, but
  * whoever missed one would go on looking for it with the others who did, a round behind all the
- * rest for good. Who is only late has not missed its round, nor met nobody who is ahead: a peer
- * stays with others of its line that are in its round if none has left for a later one, and does
- * not go back where all of its line have been. What is said of rounds is not proved, so that all
- * may go to a wrong one, but together. */
+ * rest for good. A peer that is only late stays with those of its line until one of them has left
+ * for a later round, and one that is a round early waits for the others. What is said of rounds is
+ * not proved, so that all may go to a wrong one, but together. */
 static uint32_t present_round(const struct moshpit *mp)
 {
     uint32_t own = hth_roster_self(mp->peer->roster)->round, count = 0;
@@ -228,9 +224,7 @@ static uint32_t present_round(const struct moshpit *mp)
     if (count > 0)
         middle = rounds[(count - 1) / 2];
     hth_free(rounds);
-    stays = middle > 0 ? in_line(mp, own, 0, 0) > 0 && in_line(mp, own, 1, INT32_MAX) == 0
-                       : hth_now_us(mp->env) < mp->looked_us + SETTLED_US ||
-                             in_line(mp, own + (uint32_t)middle, INT32_MIN, 0) == 0;
+    stays = middle > 0 ? !is_left(mp, own) : hth_now_us(mp->env) < mp->looked_us + SETTLED_US;
     return stays ? own : own + (uint32_t)middle;
 }
 
