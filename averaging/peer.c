@@ -192,15 +192,15 @@ static int by_number(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
-/* Somebody of this peer's line has left that round for a later one. */
-static bool is_left(const struct moshpit *mp, uint32_t round)
+/* Somebody of the line of that round has left it for a later one, or has not. */
+static bool has_one(const struct moshpit *mp, uint32_t round, bool left)
 {
     struct hth_avg_line line = line_now(mp, round);
     const struct hth_roster_peer *p;
 
     for (uint32_t i = 0; (p = hth_roster_at(mp->peer->roster, i)) != NULL; i++)
         if (hth_roster_meets(mp->peer->roster, p) && hth_match_in_line(&p->note, &line) &&
-            hth_match_ahead(p->note.round, round) > 0)
+            (hth_match_ahead(p->note.round, round) > 0) == left)
             return true;
     return false;
 }
@@ -208,7 +208,7 @@ static bool is_left(const struct moshpit *mp, uint32_t round)
 /* That of the middle peer: with the lowest round it would do as long as nobody is absent, but
  * whoever missed one would go on looking for it with the others who did, a round behind all the
  * rest for good. A peer that is only late stays with those of its line until one of them has left
- * for a later round, and one that is a round early waits for the others. What is said of rounds is
+ * for a later round, and none goes back where all of its line have been. What is said of rounds is
  * not proved, so that all may go to a wrong one, but together. */
 static uint32_t present_round(const struct moshpit *mp)
 {
@@ -224,7 +224,9 @@ static uint32_t present_round(const struct moshpit *mp)
     if (count > 0)
         middle = rounds[(count - 1) / 2];
     hth_free(rounds);
-    stays = middle > 0 ? !is_left(mp, own) : hth_now_us(mp->env) < mp->looked_us + SETTLED_US;
+    stays = middle > 0 ? !has_one(mp, own, true)
+                       : hth_now_us(mp->env) < mp->looked_us + SETTLED_US ||
+                             !has_one(mp, own + (uint32_t)middle, false);
     return stays ? own : own + (uint32_t)middle;
 }
 
