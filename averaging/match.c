@@ -111,12 +111,10 @@ static uint64_t place_of(const struct hth_peer_id *id, uint64_t key)
 
 /* ---- the look -------------------------------------------------------------------------------- */
 
-static void end_look(struct hth_match *m, enum hth_avg_reason reason, struct hth_avg_group *group,
-                     int64_t match_us)
+static void end_look(struct hth_match *m, enum hth_avg_reason reason, struct hth_avg_group *group)
 {
     struct look *l = m->look;
-    const struct hth_look_result result = {reason, group, hth_now_us(m->env) - l->made_us,
-                                           match_us};
+    const struct hth_look_result result = {reason, group, hth_now_us(m->env) - l->made_us};
     hth_look_done_fn *done = l->opts.done;
     void *arg = l->opts.arg;
 
@@ -156,7 +154,7 @@ static enum hth_avg_reason take(struct hth_match *m, const uint8_t *data, size_t
     if (group == NULL && reply.reason != HTH_AVG_FULL && reply.reason != HTH_AVG_ALONE &&
         reply.reason != HTH_AVG_TOO_FEW)
         return reply.reason;
-    end_look(m, reply.reason, group, reply.match_us);
+    end_look(m, reply.reason, group);
     return HTH_AVG_OK;
 }
 
@@ -315,7 +313,7 @@ static void look_turn(struct hth_match *m)
     if (hth_now_us(m->env) >= l->end_us + silence_us(m, &l->host, &info)) {
         if (l->call != NULL)
             pass(m, HTH_AVG_LEFT_OUT);
-        end_look(m, l->refusal != HTH_AVG_OK ? l->refusal : HTH_AVG_ALONE, NULL, 0);
+        end_look(m, l->refusal != HTH_AVG_OK ? l->refusal : HTH_AVG_ALONE, NULL);
         return;
     }
     if (l->call != NULL && is_silent(m, &l->host, l->asked_us))
@@ -481,8 +479,7 @@ static void begin(struct hth_match *m, struct census *c)
 {
     uint32_t most = HTH_MIN(c->contributors, HTH_AVG_MEMBERS_MAX / 2u), in = 0;
     uint32_t room[2] = {most, most}; /* for those who only reduce, and for the others */
-    struct hth_join_reply list = {.reason = HTH_AVG_OK,
-                                  .match_us = (uint32_t)(hth_now_us(m->env) - c->last_us)};
+    struct hth_join_reply list = {.reason = HTH_AVG_OK};
     uint8_t bytes[HTH_JOIN_REPLY_BYTES_MAX];
     struct joiner *own = NULL;
     size_t len;

@@ -35,6 +35,30 @@ struct moshpit {
     } metrics;
 };
 
+/* ---- reasons --------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *name, *text;
+} reasons[] = {
+#define ROW(num, name, text) [num] = {#name, text},
+    HTH_AVG_REASON_MAP(ROW)
+#undef ROW
+};
+
+const char *hth_avg_reason_name(enum hth_avg_reason reason)
+{
+    bool known = reason < HTH_ARRAY_LEN(reasons) && reasons[reason].name != NULL;
+
+    return known ? reasons[reason].name : "UNKNOWN";
+}
+
+const char *hth_avg_reason_text(enum hth_avg_reason reason)
+{
+    bool known = reason < HTH_ARRAY_LEN(reasons) && reasons[reason].text != NULL;
+
+    return known ? reasons[reason].text : "an unknown reason";
+}
+
 /* ---- the end -------------------------------------------------------------------------------- */
 
 static void count(struct moshpit *mp, const struct hth_avg_round_info *info)
@@ -156,7 +180,6 @@ static void on_look(void *arg, const struct hth_look_result *r)
 
     mp->looked_us = hth_now_us(mp->env);
     info->wait_us = r->wait_us;
-    info->match_us = r->match_us;
     if (r->group != NULL)
         hth_roster_set_place(mp->peer->roster, info->axis, place_in(r->group));
     hth_roster_set_round(mp->peer->roster, mp->line.round + 1);
@@ -294,7 +317,6 @@ static enum hth_err mp_offer(void *self, const struct hth_avg_offer *offer)
     enum hth_err err = begin(mp, offer);
 
     mp->stats.offers++;
-    mp->stats.refused += err != HTH_OK;
     return err;
 }
 
@@ -329,13 +351,9 @@ static void mp_stop(void *self)
 static void mp_stats(const void *self, struct hth_averager_stats *out)
 {
     const struct moshpit *mp = self;
-    const struct hth_avg_shape *shape = &hth_roster_self(mp->peer->roster)->shape;
 
     *out = mp->stats;
     out->under_way = mp->state != IDLE;
-    out->population = hth_roster_population(mp->peer->roster, NULL);
-    out->axes = shape->dims;
-    out->cells = shape->dims > 0 ? hth_avg_cells(shape) : 0;
 }
 
 static void mp_free(void *self)

@@ -15,10 +15,11 @@
 #include "dht/board.h"
 #include "dht/uid.h"
 
-#define LIFE_US (20 * HTH_US_PER_S)   /* of a note */
-#define SLOT_US (800 * HTH_US_PER_MS) /* half of all speak so late, a quarter in half of it, ...   \
-                                       */
-#define SETTLE_US (3 * HTH_US_PER_S)  /* until all have spoken of what has changed */
+#define LIFE_US (20 * HTH_US_PER_S) /* of a note */
+#define SLOT_US                                                                                    \
+    (800 * HTH_US_PER_MS)            /* half of all speak so late, a quarter in half of it, ...    \
+                                      */
+#define SETTLE_US (3 * HTH_US_PER_S) /* until all have spoken of what has changed */
 #define DOUBT_US  (60 * HTH_US_PER_S)
 #define RATE_STEP 0.25                /* a speed that others should hear of */
 #define LEAVE_US  (1 * HTH_US_PER_S)  /* the DHT may be gone before us */

@@ -61,7 +61,7 @@ struct hth_roster_last {
     uint32_t group; /* the first bytes of its id, as a number; 0: there was no group */
     uint32_t members, drops;
     uint32_t reason; /* enum hth_avg_reason */
-    uint32_t wait_ms, match_ms, reduce_ms;
+    uint32_t wait_ms, reduce_ms;
     uint64_t bytes;         /* of values, both ways */
     double change;          /* norm of average - its own values: how far it was from the others */
     double norm;            /* of the average */

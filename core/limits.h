@@ -102,7 +102,7 @@
 
 /* averaging */
 #define HTH_AVG_WEIGHT_MAX     1e9        /* of one contribution: samples */
-#define HTH_AVG_REASONS_MAX    64         /* codes of averaging/reason.h are below */
+#define HTH_AVG_REASONS_MAX    64         /* reasons of averaging/averager.h are below */
 #define HTH_AVG_STATUS_MEMBERS 8          /* of a group, that a status names */
 #define HTH_AVG_DIMS_MAX       8          /* axes of the averaging grid */
 #define HTH_AVG_CELLS_MAX      (1u << 24) /* cells of it */

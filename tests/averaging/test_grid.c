@@ -4,8 +4,7 @@
  * grids; names equal bytes made elsewhere, and differ where anything differs; the averager of a
  * trainer that is alone.
  */
-#include "averaging/averager.h"
-#include "averaging/match_msg.h"
+#include "averaging/match.h"
 #include "core/mem.h"
 #include "core/rng.h"
 #include "golden_names.h"
@@ -448,17 +447,4 @@ TEST(test_alone)
     assert_int_equal(stats.rounds, 0);
     hth_averager_stop(&a);
     hth_averager_free(&a);
-}
-
-TEST(test_reasons)
-{
-    (void)state;
-#define NAMED(num, name, text)                                                                     \
-    assert_true((num) < HTH_AVG_REASONS_MAX);                                                      \
-    assert_string_equal(hth_avg_reason_name(HTH_AVG_##name), #name);                               \
-    assert_string_equal(hth_avg_reason_text(HTH_AVG_##name), text);
-    HTH_AVG_REASON_MAP(NAMED)
-#undef NAMED
-    assert_string_equal(hth_avg_reason_name((enum hth_avg_reason)9999), "UNKNOWN");
-    assert_true(strlen(hth_avg_reason_text((enum hth_avg_reason)9999)) > 0);
 }

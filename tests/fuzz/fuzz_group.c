@@ -202,7 +202,6 @@ static void answer_match(struct peer *foe, struct hth_rpc_request *req)
 
     if (reply.reason == HTH_AVG_OK)
         reply.count = make_list(reply.member);
-    reply.match_us = take8() * 1000;
     body.payload_len = hth_join_reply_write(&reply, data);
     if (reply.count > 0 && s.has_line &&
         hth_avg_group_new(foe->env->crypto, &foe->env->self, &s.line, SCHEMA, data,
