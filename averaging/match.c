@@ -22,9 +22,8 @@
 /* One who joined us. */
 struct joiner {
     struct hth_match *match;
-    struct hth_avg_line line;
+    struct hth_join_msg said;
     uint64_t key, place;         /* of the line, and its own in the line's order */
-    struct hth_avg_member self;  /* as it says */
     struct hth_rpc_request *req; /* NULL: this peer */
     int64_t since_us, end_us;    /* when it came, and the end of its window */
 };
@@ -32,7 +31,7 @@ struct joiner {
 struct look {
     struct hth_look_opts opts;
     uint64_t key;
-    struct hth_avg_member self;
+    struct hth_join_msg says;
     int64_t made_us, end_us, asked_us;
     struct hth_peer_id host;                        /* zero: none */
     struct hth_rpc_call *call;                      /* NULL: the host is this peer, or none */
@@ -97,11 +96,11 @@ bool hth_match_in_line(const struct hth_roster_note *note, const struct hth_avg_
     return hth_avg_shape_eq(&theirs.shape, &line->shape) && hth_avg_line_eq(&theirs, line);
 }
 
-static uint64_t key_of(const struct hth_avg_line *line, uint64_t schema)
+static uint64_t key_of(const struct hth_join_msg *join)
 {
     uint8_t key[HTH_AVG_LINE_KEY_MAX];
 
-    return hth_hash64(key, hth_avg_line_key(line, key), schema);
+    return hth_hash64(key, hth_avg_line_key(&join->line, key), join->schema);
 }
 
 static uint64_t place_of(const struct hth_peer_id *id, uint64_t key)
@@ -119,7 +118,7 @@ static void end_look(struct hth_match *m, enum hth_avg_reason reason, struct hth
     void *arg = l->opts.arg;
 
     HTH_LOG(m->env, HTH_DEBUG, HTH_SUB_AVG, "look in round %llu ends: %s, %u members, %lld us",
-            (unsigned long long)l->opts.line.round, hth_avg_reason_name(reason),
+            (unsigned long long)l->says.line.round, hth_avg_reason_name(reason),
             group != NULL ? group->count : 0, (long long)result.wait_us);
     hth_match_stop(m);
     done(arg, &result);
@@ -128,7 +127,7 @@ static void end_look(struct hth_match *m, enum hth_avg_reason reason, struct hth
 /* We are in it, with what we said of ourselves. */
 static bool is_as_we_said(const struct look *l, const struct hth_avg_group *group)
 {
-    const struct hth_avg_member *own = &group->member[group->self], *self = &l->self;
+    const struct hth_avg_member *own = &group->member[group->self], *self = &l->says.self;
 
     return group->self < group->count && own->nonce == self->nonce && own->weight == self->weight &&
            own->mode == self->mode && own->bandwidth == self->bandwidth;
@@ -143,8 +142,8 @@ static enum hth_avg_reason take(struct hth_match *m, const uint8_t *data, size_t
     enum hth_err err = hth_join_reply_read(data, len, &reply);
 
     if (err == HTH_OK && reply.reason == HTH_AVG_OK)
-        err = hth_avg_group_new(m->env->crypto, &m->env->self, &l->opts.line,
-                                hth_roster_self(m->roster)->schema, data, len, &reply, &group);
+        err = hth_avg_group_new(m->env->crypto, &m->env->self, &l->says.line, l->says.schema, data,
+                                len, &reply, &group);
     if (err != HTH_OK)
         return HTH_AVG_MALFORMED;
     if (group != NULL && !is_as_we_said(l, group)) {
@@ -213,30 +212,26 @@ static void on_answer(void *arg, const struct hth_rpc_result *r)
         pass(m, r->err == HTH_E_DRAINING ? HTH_AVG_DRAINING : HTH_AVG_NO_HOST);
 }
 
-static void add(struct hth_match *m, const struct joiner *like);
+static void add(struct hth_match *m, const struct hth_join_msg *join, struct hth_rpc_request *req);
 
 static void join(struct hth_match *m, const struct hth_rpc_target *host)
 {
     struct look *l = m->look;
     int64_t left_us = HTH_MAX(l->end_us - hth_now_us(m->env), (int64_t)0);
-    const struct hth_join_msg join = {.line = l->opts.line,
-                                      .schema = hth_roster_self(m->roster)->schema,
-                                      .self = l->self,
-                                      .left_ms = (uint32_t)(left_us / HTH_US_PER_MS)};
     struct hth_rpc_call_opts call = {.method = HTH_MATCH_METHOD_JOIN,
                                      .timeout_us = HTH_AVG_WINDOW_MAX_US};
     uint8_t bytes[HTH_JOIN_BYTES_MAX];
 
     l->host = host->peer;
     l->asked_us = hth_now_us(m->env);
+    l->says.left_ms = (uint32_t)(left_us / HTH_US_PER_MS);
     if (hth_peer_id_eq(&host->peer, &m->env->self)) {
-        add(m, &(struct joiner){
-                   .line = l->opts.line, .key = l->key, .self = l->self, .end_us = l->end_us});
+        add(m, &l->says, NULL);
         return;
     }
     m->stats.joins_out++;
     call.body.payload = bytes;
-    call.body.payload_len = hth_join_write(&join, bytes);
+    call.body.payload_len = hth_join_write(&l->says, bytes);
     if (hth_rpc_call(m->rpc, host, &call, on_answer, m, &l->call) != HTH_OK) {
         l->call = NULL;
         pass(m, HTH_AVG_NO_HOST);
@@ -270,7 +265,7 @@ static void greet_line(struct hth_match *m)
         const struct hth_rpc_target target = {p->id, p->note.addr};
 
         if (!hth_roster_meets(m->roster, p) || target.addr.family == 0 ||
-            !hth_match_in_line(&p->note, &l->opts.line))
+            !hth_match_in_line(&p->note, &l->says.line))
             continue;
         (void)!hth_rpc_peer_info(m->rpc, &p->id, &info);
         if (!info.connected && !info.dialing && info.waiting == 0)
@@ -332,7 +327,7 @@ static void look_turn(struct hth_match *m)
 static struct joiner *find(const struct hth_match *m, const struct hth_peer_id *id)
 {
     for (uint32_t i = 0; i < m->count; i++)
-        if (hth_peer_id_eq(&m->joiners[i]->self.id, id))
+        if (hth_peer_id_eq(&m->joiners[i]->said.self.id, id))
             return m->joiners[i];
     return NULL;
 }
@@ -342,7 +337,7 @@ static void on_left(void *arg)
     drop(arg);
 }
 
-static void add(struct hth_match *m, const struct joiner *like)
+static void add(struct hth_match *m, const struct hth_join_msg *join, struct hth_rpc_request *req)
 {
     struct joiner *j = hth_new(struct joiner);
 
@@ -351,30 +346,41 @@ static void add(struct hth_match *m, const struct joiner *like)
         m->joiners = hth_realloc(m->joiners, m->capacity, sizeof(struct joiner *));
     }
     m->joiners[m->count++] = j;
-    *j = *like;
     j->match = m;
-    j->place = place_of(&j->self.id, j->key);
+    j->said = *join;
+    j->key = key_of(join);
+    j->place = place_of(&join->self.id, j->key);
+    j->req = req;
     j->since_us = hth_now_us(m->env);
-    if (j->req != NULL)
-        hth_rpc_on_cancel(j->req, on_left, j);
+    j->end_us = j->since_us + (int64_t)join->left_ms * HTH_US_PER_MS;
+    if (req != NULL)
+        hth_rpc_on_cancel(req, on_left, j);
     hth_match_nudge(m);
 }
 
-/* Refuses its request, if it was not answered. */
-static void drop(struct joiner *j)
+/* It is not of the table any more. Returns what it asked, to be answered. */
+static struct hth_rpc_request *release(struct joiner *j)
 {
     struct hth_match *m = j->match;
+    struct hth_rpc_request *req = j->req;
     uint32_t i = 0;
 
     while (m->joiners[i] != j)
         i++;
     m->joiners[i] = m->joiners[--m->count];
-    if (j->req != NULL) {
-        hth_rpc_on_cancel(j->req, NULL, NULL);
-        hth_rpc_refuse(j->req, HTH_E_CANCELED, 0, NULL);
-    }
+    if (req != NULL)
+        hth_rpc_on_cancel(req, NULL, NULL);
     hth_free(j);
     hth_match_nudge(m);
+    return req;
+}
+
+static void drop(struct joiner *j)
+{
+    struct hth_rpc_request *req = release(j);
+
+    if (req != NULL)
+        hth_rpc_refuse(req, HTH_E_CANCELED, 0, NULL);
 }
 
 /* `req` NULL: this peer. */
@@ -391,18 +397,6 @@ static void refuse(struct hth_match *m, struct hth_rpc_request *req, enum hth_av
     uint8_t bytes[HTH_JOIN_REPLY_BYTES_MAX];
 
     send(m, req, bytes, hth_join_reply_write(&(struct hth_join_reply){.reason = reason}, bytes));
-}
-
-/* It is not of the table any more: what it asked is to be answered. */
-static struct hth_rpc_request *release(struct joiner *j)
-{
-    struct hth_rpc_request *req = j->req;
-
-    if (req != NULL)
-        hth_rpc_on_cancel(req, NULL, NULL);
-    j->req = NULL;
-    drop(j);
-    return req;
 }
 
 static enum hth_avg_reason judge(struct hth_match *m, const struct hth_peer_id *id,
@@ -445,12 +439,7 @@ static void on_join(void *arg, struct hth_rpc_request *req)
     if (reason != HTH_AVG_OK)
         refuse(m, req, reason);
     else
-        add(m,
-            &(struct joiner){.line = join.line,
-                             .key = key_of(&join.line, join.schema),
-                             .self = join.self,
-                             .req = req,
-                             .end_us = hth_now_us(m->env) + (int64_t)join.left_ms * HTH_US_PER_MS});
+        add(m, &join, req);
 }
 
 /* ---- a line begins --------------------------------------------------------------------------- */
@@ -467,8 +456,8 @@ static int by_place(const void *a, const void *b)
 {
     const struct joiner *const *x = a, *const *y = b;
 
-    if ((*x)->self.mode != (*y)->self.mode)
-        return (*x)->self.mode < (*y)->self.mode ? -1 : 1;
+    if ((*x)->said.self.mode != (*y)->said.self.mode)
+        return (*x)->said.self.mode < (*y)->said.self.mode ? -1 : 1;
     return (*x)->place < (*y)->place ? -1 : (*x)->place > (*y)->place;
 }
 
@@ -486,14 +475,14 @@ static void begin(struct hth_match *m, struct census *c)
 
     qsort(c->in, c->count, sizeof(c->in[0]), by_place);
     for (uint32_t i = 0; i < c->count; i++) {
-        uint32_t *left = &room[hth_avg_mode_brings(c->in[i]->self.mode)];
+        uint32_t *left = &room[hth_avg_mode_brings(c->in[i]->said.self.mode)];
 
         if (*left == 0) {
             refuse(m, release(c->in[i]), HTH_AVG_FULL);
             continue;
         }
         (*left)--;
-        list.member[list.count++] = c->in[i]->self;
+        list.member[list.count++] = c->in[i]->said.self;
         c->in[in++] = c->in[i];
     }
     len = hth_join_reply_write(&list, bytes);
@@ -508,30 +497,23 @@ static void begin(struct hth_match *m, struct census *c)
     m->stats.led++;
 }
 
-static bool is_here(const struct census *c, const struct hth_peer_id *id)
-{
-    for (uint32_t i = 0; i < c->count; i++)
-        if (hth_peer_id_eq(&c->in[i]->self.id, id))
-            return true;
-    return false;
-}
-
-/* That peer of the line is waited for. If it is a round behind it may be about to end that; of
- * others the note may be old. */
-static bool is_due(const struct hth_match *m, const struct census *c,
+/* That peer of the line is not here and waited for. If it is a round behind it may be about to end
+ * that; of others the note may be old. */
+static bool is_due(const struct hth_match *m, const struct census *c, const struct hth_peer_id *id,
                    const struct hth_roster_note *note)
 {
-    const struct hth_avg_line *line = &c->in[0]->line;
+    const struct hth_avg_line *line = &c->in[0]->said.line;
+    const struct joiner *j = find(m, id);
     int32_t ahead = hth_match_ahead(note->round, line->round);
 
-    return hth_match_in_line(note, line) &&
+    return (j == NULL || j->key != c->in[0]->key) && hth_match_in_line(note, line) &&
            (ahead == 0 || ahead == -1 || hth_now_us(m->env) < c->first_us + NOTE_US);
 }
 
 /* Somebody is due who has neither joined nor fallen silent. */
 static bool is_awaited(const struct hth_match *m, const struct census *c)
 {
-    const struct hth_avg_line *line = &c->in[0]->line;
+    const struct hth_avg_line *line = &c->in[0]->said.line;
     const struct hth_roster_note *self = hth_roster_self(m->roster);
     const struct hth_roster_peer *p;
     bool all, awaited;
@@ -540,10 +522,9 @@ static bool is_awaited(const struct hth_match *m, const struct census *c)
     if (!all) /* and one more may be about to come */
         return c->contributors < line->shape.size[hth_avg_axis(&line->shape, line->round)] ||
                hth_now_us(m->env) < c->last_us + BEAT_US;
-    awaited = (self->flags & HTH_ROSTER_BOOTSTRAPPING) == 0 && is_due(m, c, self) &&
-              !is_here(c, &m->env->self);
+    awaited = (self->flags & HTH_ROSTER_BOOTSTRAPPING) == 0 && is_due(m, c, &m->env->self, self);
     for (uint32_t i = 0; (p = hth_roster_at(m->roster, i)) != NULL; i++) {
-        if (!hth_roster_meets(m->roster, p) || !is_due(m, c, &p->note) || is_here(c, &p->id))
+        if (!hth_roster_meets(m->roster, p) || !is_due(m, c, &p->id, &p->note))
             continue;
         if (is_silent(m, &p->id, c->first_us))
             hth_roster_lost(m->roster, &p->id);
@@ -562,15 +543,15 @@ static void take_census(struct hth_match *m, uint64_t key, struct census *c)
 
         if (j->key != key)
             continue;
-        if (j->req != NULL && is_silent(m, &j->self.id, j->since_us)) {
-            hth_roster_lost(m->roster, &j->self.id);
+        if (j->req != NULL && is_silent(m, &j->said.self.id, j->since_us)) {
+            hth_roster_lost(m->roster, &j->said.self.id);
             drop(j);
             continue;
         }
         c->in[c->count++] = j;
         c->first_us = HTH_MIN(c->first_us, j->since_us);
         c->last_us = HTH_MAX(c->last_us, j->since_us);
-        if (hth_avg_mode_brings(j->self.mode)) {
+        if (hth_avg_mode_brings(j->said.self.mode)) {
             c->contributors++;
             c->deadline_us = HTH_MIN(c->deadline_us, j->end_us);
         }
@@ -631,19 +612,22 @@ static void on_turn(void *arg)
 
 void hth_match_look(struct hth_match *m, const struct hth_look_opts *opts)
 {
+    const struct hth_roster_note *note = hth_roster_self(m->roster);
     struct look *l = hth_new(struct look);
 
     HTH_ASSERT(m->look == NULL);
     m->look = l;
     l->opts = *opts;
-    l->key = key_of(&opts->line, hth_roster_self(m->roster)->schema);
-    l->self = (struct hth_avg_member){.id = m->env->self,
-                                      .mode = opts->mode,
-                                      .bandwidth = opts->bandwidth,
-                                      .weight = opts->weight,
-                                      .nonce = hth_rng_u64(&m->env->rng)};
+    l->says = (struct hth_join_msg){.line = opts->line,
+                                    .schema = note->schema,
+                                    .self = {.id = m->env->self,
+                                             .mode = opts->mode,
+                                             .bandwidth = opts->bandwidth,
+                                             .weight = opts->weight,
+                                             .nonce = hth_rng_u64(&m->env->rng)}};
     if (hth_avg_mode_reduces(opts->mode))
-        l->self.addr = hth_roster_self(m->roster)->addr;
+        l->says.self.addr = note->addr;
+    l->key = key_of(&l->says);
     l->made_us = hth_now_us(m->env);
     l->end_us = l->made_us + opts->window_us;
     hth_match_nudge(m);
