@@ -15,11 +15,10 @@
 #include "dht/board.h"
 #include "dht/uid.h"
 
-#define LIFE_US (20 * HTH_US_PER_S) /* of a note */
-#define SLOT_US                                                                                    \
-    (800 * HTH_US_PER_MS)            /* half of all speak so late, a quarter in half of it, ...    \
-                                      */
-#define SETTLE_US (3 * HTH_US_PER_S) /* until all have spoken of what has changed */
+#define LIFE_US   (20 * HTH_US_PER_S)   /* of a note */
+#define SLOT_BITS 8                     /* peers with rarer marks speak at once, ... */
+#define SLOT_US   (100 * HTH_US_PER_MS) /* ... others so much later for each bit */
+#define SETTLE_US (3 * HTH_US_PER_S)    /* until all have spoken of what has changed */
 #define DOUBT_US  (60 * HTH_US_PER_S)
 #define RATE_STEP 0.25                /* a speed that others should hear of */
 #define LEAVE_US  (1 * HTH_US_PER_S)  /* the DHT may be gone before us */
@@ -51,6 +50,7 @@ struct hth_roster {
     int64_t refused_us; /* the latest, on our clock */
     struct hth_timer *timer;
     int64_t turn_us; /* 0: not armed */
+    bool changed;
     hth_fn *left;
     void *left_arg;
     struct hth_roster_stats stats;
@@ -77,6 +77,7 @@ static bool is_over(struct hth_roster *r, int64_t at_us)
 /* Somebody came, went or moved: all of this turn of the loop are looked at together. */
 static void change(struct hth_roster *r)
 {
+    r->changed = true;
     turn_at(r, hth_now_us(r->env));
 }
 
@@ -309,6 +310,7 @@ static void left(void *arg, enum hth_err err)
 static void on_turn(void *arg)
 {
     struct hth_roster *r = arg;
+    bool changed;
 
     r->turn_us = 0;
     if (r->leaving) {
@@ -319,7 +321,9 @@ static void on_turn(void *arg)
     if (!r->opts.silent && is_over(r, r->slot_us))
         speak(r, zeros(&r->env->self) >= r->level);
     place(r);
-    if (r->opts.on_change != NULL)
+    changed = r->changed;
+    r->changed = false;
+    if (changed && r->opts.on_change != NULL)
         r->opts.on_change(r->opts.arg);
 }
 
@@ -550,8 +554,10 @@ static enum hth_err check_opts(const struct hth_roster_opts *o)
 
 void hth_roster_speak(struct hth_roster *r)
 {
+    int64_t bits = HTH_MAX(SLOT_BITS - (int64_t)zeros(&r->env->self), 0);
+
     r->opts.silent = false;
-    r->slot_us = hth_now_us(r->env) + (SLOT_US >> zeros(&r->env->self));
+    r->slot_us = hth_now_us(r->env) + bits * SLOT_US;
     turn_at(r, r->slot_us);
 }
 
