@@ -93,7 +93,6 @@ struct hth_avg_result {
     enum hth_avg_reason reason; /* the same for people; HTH_AVG_OK in the first case */
     struct hth_blob *values;    /* as offered */
     struct hth_blob *average;   /* `count` floats; NULL unless HTH_OK */
-    double weight;              /* samples behind the average, this peer's included */
     struct hth_avg_round_info round;
 };
 

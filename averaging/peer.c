@@ -87,14 +87,14 @@ static void count(struct moshpit *mp, const struct hth_avg_round_info *info)
 
 /* `average` is borrowed: NULL of a helper, and without one. The callback may offer anew. */
 static void end(struct moshpit *mp, enum hth_err err, enum hth_avg_reason reason,
-                struct hth_blob *average, double weight)
+                struct hth_blob *average)
 {
     struct hth_avg_result result;
 
     mp->info.err = err;
     mp->info.reason = reason;
     count(mp, &mp->info);
-    result = (struct hth_avg_result){err, reason, mp->offer.values, average, weight, mp->info};
+    result = (struct hth_avg_result){err, reason, mp->offer.values, average, mp->info};
     hth_free(mp->group);
     mp->group = NULL;
     mp->state = IDLE;
@@ -121,9 +121,9 @@ static void on_reduced(void *arg, const struct hth_reduce_result *r)
     info->bytes_out = r->bytes_out;
     info->bytes_in = r->bytes_in;
     if (r->err != HTH_OK)
-        end(mp, r->err, HTH_AVG_FAILED, NULL, 0);
+        end(mp, r->err, HTH_AVG_FAILED, NULL);
     else
-        end(mp, HTH_OK, HTH_AVG_OK, r->average, HTH_MIN(r->weight, (double)HTH_AVG_WEIGHT_MAX));
+        end(mp, HTH_OK, HTH_AVG_OK, r->average);
 }
 
 /* Members that are lost, silent, or slower than the others are given up long before. */
@@ -184,7 +184,7 @@ static void on_look(void *arg, const struct hth_look_result *r)
         hth_roster_set_place(mp->peer->roster, info->axis, place_in(r->group));
     hth_roster_set_round(mp->peer->roster, mp->line.round + 1);
     if (r->group == NULL) {
-        end(mp, HTH_E_NOT_FOUND, r->reason, NULL, 0);
+        end(mp, HTH_E_NOT_FOUND, r->reason, NULL);
         return;
     }
     mp->state = REDUCES;
@@ -195,7 +195,7 @@ static void on_look(void *arg, const struct hth_look_result *r)
         info->member[i] = r->group->member[i].id;
     err = reduce(mp);
     if (err != HTH_OK)
-        end(mp, err, HTH_AVG_FAILED, NULL, 0);
+        end(mp, err, HTH_AVG_FAILED, NULL);
 }
 
 /* ---- where and when -------------------------------------------------------------------------- */
@@ -427,7 +427,7 @@ static void on_change(void *arg)
         if (!hth_avg_line_eq(&line, &mp->line)) {
             hth_match_stop(p->match);
             if (look(mp) != HTH_OK)
-                end(mp, HTH_E_NOT_FOUND, HTH_AVG_NOBODY, NULL, 0);
+                end(mp, HTH_E_NOT_FOUND, HTH_AVG_NOBODY, NULL);
         }
     }
     if (p->match != NULL)

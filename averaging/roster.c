@@ -125,11 +125,10 @@ uint32_t hth_roster_population(const struct hth_roster *r, bool *exact)
 
 static void adjust_level(struct hth_roster *r)
 {
-    uint32_t high = r->opts.silent ? HTH_AVG_ROSTER_WHOLE : HTH_AVG_ROSTER_HIGH;
-
-    while (r->level < HTH_AVG_ROSTER_LEVEL_MAX && count(r, r->level, true) > high)
+    while (r->level < HTH_AVG_ROSTER_LEVEL_MAX && count(r, r->level, true) > HTH_AVG_ROSTER_HIGH)
         r->level++;
-    if (r->level == 0 || count(r, r->level, true) >= high / HTH_AVG_ROSTER_LOW_PART) {
+    if (r->level == 0 ||
+        count(r, r->level, true) >= HTH_AVG_ROSTER_HIGH / HTH_AVG_ROSTER_LOW_PART) {
         r->lower_us = 0;
         return;
     }
@@ -531,8 +530,6 @@ void hth_roster_stats(const struct hth_roster *r, struct hth_roster_stats *out)
     out->level = r->level;
     if (now_us - r->refused_us > NEWS_US)
         out->refusal[0] = '\0';
-    for (uint32_t i = 0; i < r->count; i++)
-        out->other_schema += r->peers[i]->note.schema != r->opts.schema;
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */

@@ -18,8 +18,8 @@
  *
  *   more than H seen: L + 1      fewer than H / HTH_AVG_ROSTER_LOW_PART seen: L - 1
  *
- * H is HTH_AVG_ROSTER_HIGH (HTH_AVG_ROSTER_WHOLE of an onlooker); up to it, L is 0 and all is
- * exact. Peers with rare marks post first: thousands learn L in time.
+ * H is HTH_AVG_ROSTER_HIGH; up to it, L is 0 and all is exact. Peers with rare marks post first:
+ * thousands learn L in time.
  *
  * The shape. A note carries one. A peer takes the one that most hold of those that suit the
  * population as it counts it; so what a single peer says moves nobody into a grid that does not
@@ -175,7 +175,6 @@ bool hth_roster_meets(const struct hth_roster *roster, const struct hth_roster_p
 uint32_t hth_roster_population(const struct hth_roster *roster, bool *exact);
 struct hth_roster_stats {
     uint32_t seen;         /* notes believed now, of any schema */
-    uint32_t other_schema; /* of them not ours */
     uint32_t level;        /* L */
     uint64_t puts;
     uint64_t refused;  /* notes */

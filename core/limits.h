@@ -163,7 +163,6 @@
 
 /* averaging: the roster, and handing out a run's state */
 #define HTH_AVG_ROSTER_HIGH      96                   /* records, beyond which peers are sampled */
-#define HTH_AVG_ROSTER_WHOLE     512                  /* ... by an onlooker */
 #define HTH_AVG_ROSTER_LOW_PART  4                    /* below 1/4 of it fewer are sampled out */
 #define HTH_AVG_ROSTER_MAX       1024                 /* records believed */
 #define HTH_AVG_ROSTER_LEVEL_MAX 20                   /* of sampling: 2^20 times the peers seen */
