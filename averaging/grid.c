@@ -221,7 +221,6 @@ size_t hth_avg_line_key(const struct hth_avg_line *line, uint8_t out[HTH_AVG_LIN
     uint32_t axis = hth_avg_axis(&line->shape, line->round);
     hth_writer_init(&w, out, HTH_AVG_LINE_KEY_MAX);
     hth_write_u64(&w, LINE_MAGIC);
-    hth_write_u64(&w, line->run);
     hth_write_u8(&w, (uint8_t)axis);
     hth_write_u8(&w, (uint8_t)line->shape.dims);
     for (uint32_t i = 0; i < line->shape.dims; i++)

@@ -60,7 +60,6 @@ struct hth_avg_cell {
 /* One line of one round. The cell is that of any peer of the line: the coordinate along the
  * round's axis does not count. */
 struct hth_avg_line {
-    uint64_t run;   /* tag of the run's name */
     uint32_t round; /* of it only the axis names the line */
     struct hth_avg_shape shape;
     struct hth_avg_cell cell;
@@ -120,7 +119,7 @@ uint32_t hth_avg_axis(const struct hth_avg_shape *shape, uint64_t round);
 
 /* The bytes that name a line: equal for exactly the peers that may meet. Returns their number. */
 size_t hth_avg_line_key(const struct hth_avg_line *line, uint8_t out[HTH_AVG_LINE_KEY_MAX]);
-/* Whether two peers may meet: the same run, shape and axis, and cells of one line. */
+/* Whether two peers may meet: the same shape and axis, and cells of one line. */
 bool hth_avg_line_eq(const struct hth_avg_line *a, const struct hth_avg_line *b);
 
 /* Where a peer comes in an order that nobody can choose: hash(salt, id). Compare marks by memcmp,

@@ -15,7 +15,7 @@
 
 #define BEAT_US    (100 * HTH_US_PER_MS)
 #define SILENCE_US (350 * HTH_US_PER_MS) /* and two round trips */
-#define FAR_US     (2 * HTH_US_PER_S)    /* no round trip is believed longer */
+#define FAR_US     (2 * HTH_US_PER_S)    /* no round trip is believed longer; an answer's way */
 #define DIAL_US    (1 * HTH_US_PER_S)
 #define NOTE_US    (500 * HTH_US_PER_MS) /* so old are notes of peers when they are seen */
 
@@ -68,30 +68,47 @@ void hth_match_nudge(struct hth_match *m)
     turn_in(m, 0);
 }
 
-static int64_t silence_us(const struct hth_match *m, const struct hth_peer_id *id,
-                          struct hth_rpc_peer_info *info)
-{
-    (void)!hth_rpc_peer_info(m->rpc, id, info);
-    return SILENCE_US + 2 * HTH_MIN(info->rtt_us, FAR_US) + hth_rpc_late_us(m->rpc) +
-           (info->connected ? 0 : DIAL_US);
-}
-
 /* It can't be dialled, or not a byte came from it since then, though it is pinged. */
 static bool is_silent(const struct hth_match *m, const struct hth_peer_id *id, int64_t since_us)
 {
     struct hth_rpc_peer_info info;
-    int64_t us = silence_us(m, id, &info);
+    int64_t us = SILENCE_US + hth_rpc_late_us(m->rpc);
 
+    (void)!hth_rpc_peer_info(m->rpc, id, &info);
+    us += 2 * HTH_MIN(info.rtt_us, FAR_US) + (info.connected ? 0 : DIAL_US);
     if (hth_now_us(m->env) >= m->ping_us)
         hth_rpc_nudge(m->rpc, id);
     return info.retry_in_us > 0 || hth_now_us(m->env) - HTH_MAX(info.received_us, since_us) > us;
+}
+
+static void on_greeted(void *arg, const struct hth_rpc_result *r)
+{
+    (void)arg;
+    (void)r;
+}
+
+/* One of a line: it is dialled if need be, and lost once it is silent. */
+static bool is_heard(struct hth_match *m, const struct hth_roster_peer *p, int64_t since_us)
+{
+    const struct hth_rpc_target target = {p->id, p->note.addr};
+    const struct hth_rpc_call_opts call = {.method = HTH_MATCH_METHOD_JOIN,
+                                           .timeout_us = HTH_AVG_WINDOW_MAX_US};
+    struct hth_rpc_peer_info info;
+
+    (void)!hth_rpc_peer_info(m->rpc, &p->id, &info);
+    if (!info.connected && !info.dialing && info.waiting == 0 && target.addr.family != 0)
+        (void)!hth_rpc_call(m->rpc, &target, &call, on_greeted, NULL, NULL);
+    if (!is_silent(m, &p->id, since_us))
+        return true;
+    hth_roster_lost(m->roster, &p->id);
+    return false;
 }
 
 /* ---- the roster ------------------------------------------------------------------------------ */
 
 bool hth_match_in_line(const struct hth_roster_note *note, const struct hth_avg_line *line)
 {
-    const struct hth_avg_line theirs = {line->run, line->round, note->shape, note->cell};
+    const struct hth_avg_line theirs = {line->round, note->shape, note->cell};
 
     return hth_avg_shape_eq(&theirs.shape, &line->shape) && hth_avg_line_eq(&theirs, line);
 }
@@ -209,24 +226,25 @@ static void on_answer(void *arg, const struct hth_rpc_result *r)
     if (r->err == HTH_OK)
         hear(m, r->payload, r->payload_len);
     else
-        pass(m, r->err == HTH_E_DRAINING ? HTH_AVG_DRAINING : HTH_AVG_NO_HOST);
+        pass(m, r->err == HTH_E_DRAINING  ? HTH_AVG_DRAINING
+                : r->err == HTH_E_TIMEOUT ? HTH_AVG_LEFT_OUT
+                                          : HTH_AVG_NO_HOST);
 }
 
-static void add(struct hth_match *m, const struct hth_join_msg *join, struct hth_rpc_request *req);
+static void add(struct hth_match *m, const struct hth_join_msg *join, struct hth_rpc_request *req,
+                int64_t end_us);
 
 static void join(struct hth_match *m, const struct hth_rpc_target *host)
 {
     struct look *l = m->look;
-    int64_t left_us = HTH_MAX(l->end_us - hth_now_us(m->env), (int64_t)0);
     struct hth_rpc_call_opts call = {.method = HTH_MATCH_METHOD_JOIN,
-                                     .timeout_us = HTH_AVG_WINDOW_MAX_US};
+                                     .timeout_us = l->end_us + FAR_US - hth_now_us(m->env)};
     uint8_t bytes[HTH_JOIN_BYTES_MAX];
 
     l->host = host->peer;
     l->asked_us = hth_now_us(m->env);
-    l->says.left_ms = (uint32_t)(left_us / HTH_US_PER_MS);
     if (hth_peer_id_eq(&host->peer, &m->env->self)) {
-        add(m, &l->says, NULL);
+        add(m, &l->says, NULL, l->end_us);
         return;
     }
     m->stats.joins_out++;
@@ -246,33 +264,15 @@ static bool is_passed(const struct look *l, const struct hth_peer_id *id)
     return false;
 }
 
-static void on_greeted(void *arg, const struct hth_rpc_result *r)
-{
-    (void)arg;
-    (void)r;
-}
-
 /* Those of our line are dialled, before it is full of values, and known to be lost all at once. */
 static void greet_line(struct hth_match *m)
 {
-    const struct look *l = m->look;
-    const struct hth_rpc_call_opts call = {.method = HTH_MATCH_METHOD_JOIN,
-                                           .timeout_us = HTH_AVG_WINDOW_MAX_US};
     const struct hth_roster_peer *p;
-    struct hth_rpc_peer_info info;
 
-    for (uint32_t i = 0; (p = hth_roster_at(m->roster, i)) != NULL; i++) {
-        const struct hth_rpc_target target = {p->id, p->note.addr};
-
-        if (!hth_roster_meets(m->roster, p) || target.addr.family == 0 ||
-            !hth_match_in_line(&p->note, &l->says.line))
-            continue;
-        (void)!hth_rpc_peer_info(m->rpc, &p->id, &info);
-        if (!info.connected && !info.dialing && info.waiting == 0)
-            (void)!hth_rpc_call(m->rpc, &target, &call, on_greeted, NULL, NULL);
-        if (is_silent(m, &p->id, l->made_us))
-            hth_roster_lost(m->roster, &p->id);
-    }
+    for (uint32_t i = 0; (p = hth_roster_at(m->roster, i)) != NULL; i++)
+        if (hth_roster_meets(m->roster, p) && p->note.addr.family != 0 &&
+            hth_match_in_line(&p->note, &m->look->says.line))
+            (void)is_heard(m, p, m->look->made_us);
 }
 
 /* Zero: nobody. */
@@ -303,16 +303,14 @@ static void look_turn(struct hth_match *m)
 {
     struct look *l = m->look;
     struct hth_rpc_target host;
-    struct hth_rpc_peer_info info;
 
-    if (hth_now_us(m->env) >= l->end_us + silence_us(m, &l->host, &info)) {
-        if (l->call != NULL)
-            pass(m, HTH_AVG_LEFT_OUT);
-        end_look(m, l->refusal != HTH_AVG_OK ? l->refusal : HTH_AVG_ALONE, NULL);
-        return;
-    }
     if (l->call != NULL && is_silent(m, &l->host, l->asked_us))
         pass(m, HTH_AVG_NO_HOST);
+    if (hth_now_us(m->env) >= l->end_us) { /* the host is about to answer, if there is one */
+        if (hth_peer_id_is_zero(&l->host))
+            end_look(m, l->refusal != HTH_AVG_OK ? l->refusal : HTH_AVG_ALONE, NULL);
+        return;
+    }
     greet_line(m);
     host = first_host(m);
     if (hth_peer_id_eq(&host.peer, &l->host))
@@ -337,7 +335,8 @@ static void on_left(void *arg)
     drop(arg);
 }
 
-static void add(struct hth_match *m, const struct hth_join_msg *join, struct hth_rpc_request *req)
+static void add(struct hth_match *m, const struct hth_join_msg *join, struct hth_rpc_request *req,
+                int64_t end_us)
 {
     struct joiner *j = hth_new(struct joiner);
 
@@ -352,7 +351,7 @@ static void add(struct hth_match *m, const struct hth_join_msg *join, struct hth
     j->place = place_of(&join->self.id, j->key);
     j->req = req;
     j->since_us = hth_now_us(m->env);
-    j->end_us = j->since_us + (int64_t)join->left_ms * HTH_US_PER_MS;
+    j->end_us = HTH_MIN(end_us, j->since_us + HTH_AVG_WINDOW_MAX_US);
     if (req != NULL)
         hth_rpc_on_cancel(req, on_left, j);
     hth_match_nudge(m);
@@ -439,7 +438,7 @@ static void on_join(void *arg, struct hth_rpc_request *req)
     if (reason != HTH_AVG_OK)
         refuse(m, req, reason);
     else
-        add(m, &join, req);
+        add(m, &join, req, hth_rpc_deadline_us(req) - FAR_US);
 }
 
 /* ---- a line begins --------------------------------------------------------------------------- */
@@ -511,7 +510,7 @@ static bool is_due(const struct hth_match *m, const struct census *c, const stru
 }
 
 /* Somebody is due who has neither joined nor fallen silent. */
-static bool is_awaited(const struct hth_match *m, const struct census *c)
+static bool is_awaited(struct hth_match *m, const struct census *c)
 {
     const struct hth_avg_line *line = &c->in[0]->said.line;
     const struct hth_roster_note *self = hth_roster_self(m->roster);
@@ -524,12 +523,8 @@ static bool is_awaited(const struct hth_match *m, const struct census *c)
                hth_now_us(m->env) < c->last_us + BEAT_US;
     awaited = (self->flags & HTH_ROSTER_BOOTSTRAPPING) == 0 && is_due(m, c, &m->env->self, self);
     for (uint32_t i = 0; (p = hth_roster_at(m->roster, i)) != NULL; i++) {
-        if (!hth_roster_meets(m->roster, p) || !is_due(m, c, &p->id, &p->note))
-            continue;
-        if (is_silent(m, &p->id, c->first_us))
-            hth_roster_lost(m->roster, &p->id);
-        else
-            awaited = true;
+        if (hth_roster_meets(m->roster, p) && is_due(m, c, &p->id, &p->note))
+            awaited |= is_heard(m, p, c->first_us);
     }
     return awaited;
 }

@@ -83,11 +83,11 @@ struct hth_avg_group {
 #define HTH_JOIN_BYTES_MAX       256
 #define HTH_JOIN_REPLY_BYTES_MAX (5 + 76 * HTH_AVG_MEMBERS_MAX)
 
-/* Method 64, JOIN, to the host of the line. */
+/* Method 64, JOIN, to the host of the line. The request's deadline is the end of the window and 2 s,
+ * for the answer's way. */
 struct hth_join_msg {
     struct hth_avg_line line;
     uint64_t schema;
-    uint32_t left_ms;           /* of its window */
     struct hth_avg_member self; /* without id: the connection says who it is */
 };
 

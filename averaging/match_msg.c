@@ -11,7 +11,6 @@
 
 static void line(struct hth_wire *io, struct hth_avg_line *l)
 {
-    hth_wire_u64(io, &l->run);
     hth_wire_u32(io, &l->round);
     hth_wire_count(io, &l->shape.dims, HTH_AVG_DIMS_MAX);
     for (uint32_t i = 0; i < l->shape.dims; i++) {
@@ -54,8 +53,6 @@ static void join(struct hth_wire *io, struct hth_join_msg *m)
     hth_wire_version(io, HTH_MATCH_VERSION);
     line(io, &m->line);
     hth_wire_u64(io, &m->schema);
-    hth_wire_u32(io, &m->left_ms);
-    hth_wire_expect(io, m->left_ms <= HTH_AVG_WINDOW_MAX_US / HTH_US_PER_MS, HTH_E_RANGE);
     member(io, &m->self);
 }
 

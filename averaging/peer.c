@@ -8,7 +8,6 @@
 
 #include "averaging/codec.h"
 #include "core/mem.h"
-#include "dht/record.h"
 
 #define SETTLED_US (1 * HTH_US_PER_S) /* then all have said where they are */
 
@@ -18,7 +17,6 @@ struct moshpit {
     struct hth_moshpit_opts opts;
     enum hth_avg_mode mode;
     double bandwidth;
-    uint64_t run;         /* tag */
     hth_avg_round_fn *fn; /* NULL: not started */
     void *arg;
     /* the round under way */
@@ -204,8 +202,7 @@ static struct hth_avg_line line_now(const struct moshpit *mp, uint32_t round)
 {
     const struct hth_roster_note *self = hth_roster_self(mp->peer->roster);
 
-    return (struct hth_avg_line){
-        .run = mp->run, .round = round, .shape = self->shape, .cell = self->cell};
+    return (struct hth_avg_line){.round = round, .shape = self->shape, .cell = self->cell};
 }
 
 static int by_number(const void *a, const void *b)
@@ -404,10 +401,6 @@ static enum hth_err moshpit_new(struct hth_env *env, const struct hth_avg_peer_o
     mp->opts = *o;
     mp->mode = opts->mode;
     mp->bandwidth = opts->bandwidth;
-    mp->run = hth_network_tag(env->crypto, opts->network);
-    /* With another bound a group would be cut in two ways. */
-    if (o->share_max != HTH_AVG_SHARE_MAX)
-        mp->run = hth_hash64(&o->share_max, sizeof(o->share_max), mp->run);
     register_metrics(mp);
     p->averager = (struct hth_averager){&ops, mp};
     return HTH_OK;

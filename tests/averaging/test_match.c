@@ -5,7 +5,6 @@
  */
 #include "averaging/pit.h"
 #include "core/mem.h"
-#include "dht/record.h"
 #include "support/suite.h"
 
 #define SETTLE_US (3 * HTH_US_PER_S)
@@ -195,7 +194,7 @@ static void send_raw(const struct pit_peer *from, const struct pit_peer *to, con
     const struct hth_rpc_target target = {to->env->self, to->addr};
     const struct hth_rpc_call_opts call = {.method = HTH_MATCH_METHOD_JOIN,
                                            .body = {.payload = data, .payload_len = len},
-                                           .timeout_us = 2 * HTH_US_PER_S};
+                                           .timeout_us = 3 * HTH_US_PER_S}; /* a window of one */
 
     raw.answers = 0;
     assert_ok(hth_rpc_call(from->rpc, &target, &call, on_raw, NULL, NULL));
@@ -204,10 +203,9 @@ static void send_raw(const struct pit_peer *from, const struct pit_peer *to, con
 
 static struct hth_join_msg join_of(const struct pit_peer *q)
 {
-    struct hth_join_msg join = {.schema = q->pit->roster.schema, .left_ms = 1000};
+    struct hth_join_msg join = {.schema = q->pit->roster.schema};
 
-    join.line = (struct hth_avg_line){
-        .run = hth_network_tag(q->env->crypto, "run"), .shape = q->pit->shape, .cell = q->cell};
+    join.line = (struct hth_avg_line){.shape = q->pit->shape, .cell = q->cell};
     join.self = (struct hth_avg_member){.mode = HTH_AVG_TRAINER, .addr = q->addr, .weight = 1};
     return join;
 }
