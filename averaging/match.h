@@ -20,8 +20,9 @@
  *
  * A lost connection ends the wait for a peer at once, and so does silence: no byte for SILENCE and
  * two round trips, and DIAL more without a connection. A looker goes to the next host when its host
- * is lost, silent, refuses it or sends nonsense. Two views of the roster may make two groups, and a
- * host that dies as it begins makes a smaller one: that costs a round.
+ * is lost, silent, refuses it, sends nonsense, or does not answer by the request's deadline. Two
+ * views of the roster may make two groups, and a host that dies as it begins makes a smaller one:
+ * that costs a round.
  *
  * Every member checks the list (itself in it as it described itself, nobody twice, numbers in
  * range) and derives the group's id and the order of members from it: members to whom a host lists
@@ -83,8 +84,8 @@ struct hth_avg_group {
 #define HTH_JOIN_BYTES_MAX       256
 #define HTH_JOIN_REPLY_BYTES_MAX (5 + 76 * HTH_AVG_MEMBERS_MAX)
 
-/* Method 64, JOIN, to the host of the line. The request's deadline is the end of the window and 2 s,
- * for the answer's way. */
+/* Method 64, JOIN, to the host of the line. The request's deadline is the end of the window and 2
+ * s, for the answer's way. */
 struct hth_join_msg {
     struct hth_avg_line line;
     uint64_t schema;
@@ -94,7 +95,6 @@ struct hth_join_msg {
 /* Its answer, when the group begins, or with why there is none. */
 struct hth_join_reply {
     enum hth_avg_reason reason;
-    uint32_t match_us; /* of OK: since the last of them had come */
     uint32_t count;
     struct hth_avg_member member[HTH_AVG_MEMBERS_MAX]; /* of OK: everybody in the group */
 };

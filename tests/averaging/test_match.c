@@ -19,14 +19,6 @@ static void line_of(struct pit *p, uint64_t seed, uint32_t peers,
     p->has_cells = true;
 }
 
-static struct hth_averager_stats stats_of(const struct pit_peer *q)
-{
-    struct hth_averager_stats s;
-
-    hth_averager_stats(&q->avg.averager, &s);
-    return s;
-}
-
 static struct hth_match_stats match_of(const struct pit_peer *q)
 {
     struct hth_match_stats s;
@@ -41,21 +33,21 @@ static uint32_t groups_of(const struct pit *p)
     uint32_t groups = 0;
 
     for (uint32_t i = 0; i < p->peers; i++) {
-        struct hth_averager_stats a = stats_of(&p->peer[i]);
+        const struct hth_avg_result *a = &p->peer[i].result;
         uint32_t members = 0;
         bool first = true;
 
-        if (p->peer[i].result.err != HTH_OK)
+        if (a->err != HTH_OK)
             continue;
         for (uint32_t j = 0; j < p->peers; j++) {
-            struct hth_averager_stats b = stats_of(&p->peer[j]);
-            bool same = p->peer[j].result.err == HTH_OK &&
-                        memcmp(&a.last.group, &b.last.group, sizeof(a.last.group)) == 0;
+            const struct hth_avg_result *b = &p->peer[j].result;
+            bool same = b->err == HTH_OK &&
+                        memcmp(&a->round.group, &b->round.group, sizeof(a->round.group)) == 0;
 
             members += same;
             first &= !same || j >= i;
         }
-        assert_int_equal(a.last.members, members);
+        assert_int_equal(a->round.members, members);
         groups += first;
     }
     return groups;
@@ -82,7 +74,7 @@ TEST(peers_meet_in_few_round_trips)
             pit_offer_all(&p, 1);
             assert_true(pit_run(&p, LONG_US));
             assert_int_equal(groups_of(&p), 1);
-            group = stats_of(&p.peer[0]).last.group;
+            group = p.peer[0].result.round.group;
             assert_memory_not_equal(&last, &group, sizeof(last));
             last = group;
             for (uint32_t i = 0; i < p.peers; i++) {
