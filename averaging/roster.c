@@ -179,18 +179,20 @@ static const struct hth_avg_shape *most_held(const struct hth_roster *r)
     return best;
 }
 
-/* A peer without any grid loses nothing by a hasty one. */
 static struct hth_avg_shape shape_of(struct hth_roster *r)
 {
     uint32_t population = hth_roster_population(r, NULL);
     const struct hth_avg_shape *held = population >= 2 ? most_held(r) : NULL;
+    int64_t us = SETTLE_US;
 
     if (held != NULL || !r->speaking || population < 2) {
         r->review_us = 0;
         return held != NULL ? *held : r->self.shape;
     }
+    if (r->self.shape.dims == 0) /* a peer without any grid loses nothing by a hasty one */
+        us /= 3;
     if (r->review_us == 0)
-        r->review_us = hth_now_us(r->env) + (r->self.shape.dims == 0 ? SETTLE_US / 3 : SETTLE_US);
+        r->review_us = hth_now_us(r->env) + us + (int64_t)(hth_rng_unit(&r->env->rng) * (double)us);
     if (!is_over(r, r->review_us))
         return r->self.shape;
     r->review_us = 0;
