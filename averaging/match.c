@@ -451,13 +451,17 @@ struct census {
     int64_t deadline_us;       /* the earliest window of those who average */
 };
 
+/* Line by line, each in the order in which they have places. */
 static int by_place(const void *a, const void *b)
 {
-    const struct joiner *const *x = a, *const *y = b;
+    const struct joiner *x = *(const struct joiner *const *)a,
+                        *y = *(const struct joiner *const *)b;
 
-    if ((*x)->said.self.mode != (*y)->said.self.mode)
-        return (*x)->said.self.mode < (*y)->said.self.mode ? -1 : 1;
-    return (*x)->place < (*y)->place ? -1 : (*x)->place > (*y)->place;
+    if (x->key != y->key)
+        return x->key < y->key ? -1 : 1;
+    if (x->said.self.mode != y->said.self.mode)
+        return x->said.self.mode < y->said.self.mode ? -1 : 1;
+    return x->place < y->place ? -1 : x->place > y->place;
 }
 
 /* Clients come after trainers, and of them there may be too many. Helpers have the room that is
@@ -472,7 +476,6 @@ static void begin(struct hth_match *m, struct census *c)
     struct joiner *own = NULL;
     size_t len;
 
-    qsort(c->in, c->count, sizeof(c->in[0]), by_place);
     for (uint32_t i = 0; i < c->count; i++) {
         uint32_t *left = &room[hth_avg_mode_brings(c->in[i]->said.self.mode)];
 
@@ -529,21 +532,12 @@ static bool is_awaited(struct hth_match *m, const struct census *c)
     return awaited;
 }
 
-/* Those of the line that are heard. */
-static void take_census(struct hth_match *m, uint64_t key, struct census *c)
+static void take_census(struct joiner *const *in, uint32_t count, struct census *c)
 {
-    *c = (struct census){.first_us = INT64_MAX, .deadline_us = INT64_MAX};
-    for (uint32_t i = m->count; i-- > 0;) {
-        struct joiner *j = m->joiners[i];
+    *c = (struct census){.count = count, .first_us = INT64_MAX, .deadline_us = INT64_MAX};
+    for (uint32_t i = 0; i < count; i++) {
+        const struct joiner *j = c->in[i] = in[i];
 
-        if (j->key != key)
-            continue;
-        if (j->req != NULL && is_silent(m, &j->said.self.id, j->since_us)) {
-            hth_roster_lost(m->roster, &j->said.self.id);
-            drop(j);
-            continue;
-        }
-        c->in[c->count++] = j;
         c->first_us = HTH_MIN(c->first_us, j->since_us);
         c->last_us = HTH_MAX(c->last_us, j->since_us);
         if (hth_avg_mode_brings(j->said.self.mode)) {
@@ -553,14 +547,14 @@ static void take_census(struct hth_match *m, uint64_t key, struct census *c)
     }
 }
 
-static void line_turn(struct hth_match *m, uint64_t key)
+static void line_turn(struct hth_match *m, struct joiner *const *in, uint32_t count)
 {
     int64_t now_us = hth_now_us(m->env);
     struct census c;
     bool awaited;
 
-    take_census(m, key, &c);
-    awaited = c.count > 0 && is_awaited(m, &c);
+    take_census(in, count, &c);
+    awaited = is_awaited(m, &c);
     if (c.contributors >= m->group_min && (now_us >= c.deadline_us || !awaited)) {
         begin(m, &c);
         return;
@@ -570,22 +564,25 @@ static void line_turn(struct hth_match *m, uint64_t key)
             refuse(m, release(c.in[i]), c.contributors > 1 ? HTH_AVG_TOO_FEW : HTH_AVG_ALONE);
 }
 
-/* Each line once. */
+/* The silent leave; then each line has its turn, the last one first: who leaves is replaced by one
+ * behind it. */
 static void table_turn(struct hth_match *m)
 {
-    uint64_t keys[HTH_AVG_LOOKERS_MAX + 1];
-    uint32_t count = 0;
+    for (uint32_t i = m->count; i-- > 0;) {
+        struct joiner *j = m->joiners[i];
 
-    for (uint32_t i = 0; i < m->count; i++) {
-        uint32_t k = 0;
-
-        while (k < count && keys[k] != m->joiners[i]->key)
-            k++;
-        keys[k] = m->joiners[i]->key;
-        count = HTH_MAX(count, k + 1);
+        if (j->req != NULL && is_silent(m, &j->said.self.id, j->since_us)) {
+            hth_roster_lost(m->roster, &j->said.self.id);
+            drop(j);
+        }
     }
-    for (uint32_t k = 0; k < count; k++)
-        line_turn(m, keys[k]);
+    if (m->count > 0)
+        qsort(m->joiners, m->count, sizeof(struct joiner *), by_place);
+    for (uint32_t end = m->count, at = end; end > 0; end = at) {
+        while (at > 0 && m->joiners[at - 1]->key == m->joiners[end - 1]->key)
+            at--;
+        line_turn(m, &m->joiners[at], end - at);
+    }
 }
 
 static void on_turn(void *arg)
