@@ -7,8 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define LINE_MAGIC UINT64_C(0x33656e696c687468) /* "hthline3" */
-
 /* ---- text ---------------------------------------------------------------------------------- */
 
 static void print_numbers(const uint32_t *numbers, uint32_t count, char separator, char *out)
@@ -220,7 +218,6 @@ size_t hth_avg_line_key(const struct hth_avg_line *line, uint8_t out[HTH_AVG_LIN
     struct hth_writer w;
     uint32_t axis = hth_avg_axis(&line->shape, line->round);
     hth_writer_init(&w, out, HTH_AVG_LINE_KEY_MAX);
-    hth_write_u64(&w, LINE_MAGIC);
     hth_write_u8(&w, (uint8_t)axis);
     hth_write_u8(&w, (uint8_t)line->shape.dims);
     for (uint32_t i = 0; i < line->shape.dims; i++)

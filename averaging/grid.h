@@ -46,7 +46,7 @@
 
 /* 8 sizes of up to 8 digits, and an x or dot or the terminator behind each. */
 #define HTH_AVG_SHAPE_TEXT_MAX (HTH_AVG_DIMS_MAX * 9)
-#define HTH_AVG_LINE_KEY_MAX   (32 + 8 * HTH_AVG_DIMS_MAX)
+#define HTH_AVG_LINE_KEY_MAX   (2 + 8 * HTH_AVG_DIMS_MAX)
 
 struct hth_avg_shape {
     uint32_t dims;                   /* 1..HTH_AVG_DIMS_MAX */
