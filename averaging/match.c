@@ -29,7 +29,8 @@ struct joiner {
 };
 
 struct look {
-    struct hth_look_opts opts;
+    hth_look_done_fn *done;
+    void *arg;
     uint64_t key;
     struct hth_join_msg says;
     int64_t made_us, end_us, asked_us;
@@ -130,15 +131,12 @@ static uint64_t place_of(const struct hth_peer_id *id, uint64_t key)
 static void end_look(struct hth_match *m, enum hth_avg_reason reason, struct hth_avg_group *group)
 {
     struct look *l = m->look;
-    const struct hth_look_result result = {reason, group, hth_now_us(m->env) - l->made_us};
-    hth_look_done_fn *done = l->opts.done;
-    void *arg = l->opts.arg;
+    int64_t waited_us = hth_now_us(m->env) - l->made_us;
+    hth_look_done_fn *done = l->done;
+    void *arg = l->arg;
 
-    HTH_LOG(m->env, HTH_DEBUG, HTH_SUB_AVG, "look in round %llu ends: %s, %u members, %lld us",
-            (unsigned long long)l->says.line.round, hth_avg_reason_name(reason),
-            group != NULL ? group->count : 0, (long long)result.wait_us);
     hth_match_stop(m);
-    done(arg, &result);
+    done(arg, reason, group, waited_us);
 }
 
 /* We are in it, with what we said of ourselves. */
@@ -602,26 +600,25 @@ static void on_turn(void *arg)
 
 /* ---- life ----------------------------------------------------------------------------------- */
 
-void hth_match_look(struct hth_match *m, const struct hth_look_opts *opts)
+void hth_match_look(struct hth_match *m, const struct hth_avg_line *line,
+                    const struct hth_avg_member *self, int64_t window_us, hth_look_done_fn *done,
+                    void *arg)
 {
     const struct hth_roster_note *note = hth_roster_self(m->roster);
     struct look *l = hth_new(struct look);
 
     HTH_ASSERT(m->look == NULL);
     m->look = l;
-    l->opts = *opts;
-    l->says = (struct hth_join_msg){.line = opts->line,
-                                    .schema = note->schema,
-                                    .self = {.id = m->env->self,
-                                             .mode = opts->mode,
-                                             .bandwidth = opts->bandwidth,
-                                             .weight = opts->weight,
-                                             .nonce = hth_rng_u64(&m->env->rng)}};
-    if (hth_avg_mode_reduces(opts->mode))
+    l->done = done;
+    l->arg = arg;
+    l->says = (struct hth_join_msg){*line, note->schema, *self};
+    l->says.self.id = m->env->self;
+    l->says.self.nonce = hth_rng_u64(&m->env->rng);
+    if (hth_avg_mode_reduces(self->mode))
         l->says.self.addr = note->addr;
     l->key = key_of(&l->says);
     l->made_us = hth_now_us(m->env);
-    l->end_us = l->made_us + opts->window_us;
+    l->end_us = l->made_us + window_us;
     hth_match_nudge(m);
 }
 

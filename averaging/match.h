@@ -133,26 +133,17 @@ struct hth_match_stats {
 };
 void hth_match_stats(const struct hth_match *match, struct hth_match_stats *out);
 
-/* How a look ended. The group is the callback's: free it with hth_free. */
-struct hth_look_result {
-    enum hth_avg_reason reason;  /* OK, or why there is no group */
-    struct hth_avg_group *group; /* NULL unless OK */
-    int64_t wait_us;             /* until the group's begin */
-};
+/* How a look ended: OK with a group, which the callback frees with hth_free, or why there is none.
+ */
+typedef void hth_look_done_fn(void *arg, enum hth_avg_reason reason, struct hth_avg_group *group,
+                              int64_t waited_us);
 
-typedef void hth_look_done_fn(void *arg, const struct hth_look_result *result);
-
-struct hth_look_opts {
-    struct hth_avg_line line;
-    enum hth_avg_mode mode;
-    double bandwidth, weight;
-    int64_t window_us;      /* at most HTH_AVG_WINDOW_MAX_US */
-    hth_look_done_fn *done; /* exactly once, unless stopped; the look is over then */
-    void *arg;
-};
-
-/* While none is under way. The caller has checked the numbers: they go to others as they are. */
-void hth_match_look(struct hth_match *match, const struct hth_look_opts *opts);
+/* While none is under way, for at most HTH_AVG_WINDOW_MAX_US. Of `self` mode, bandwidth and weight
+ * count, which the caller has checked: they go to others as they are. `done` comes exactly once,
+ * unless stopped; the look is over then. */
+void hth_match_look(struct hth_match *match, const struct hth_avg_line *line,
+                    const struct hth_avg_member *self, int64_t window_us, hth_look_done_fn *done,
+                    void *arg);
 /* Ends the look, if there is one: no callback comes any more. */
 void hth_match_stop(struct hth_match *match);
 

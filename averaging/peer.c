@@ -15,9 +15,8 @@ struct moshpit {
     struct hth_env *env;
     struct hth_avg_peer *peer;
     struct hth_moshpit_opts opts;
-    enum hth_avg_mode mode;
-    double bandwidth;
-    hth_avg_round_fn *fn; /* NULL: not started */
+    struct hth_avg_member self; /* as others hear of it */
+    hth_avg_round_fn *fn;       /* NULL: not started */
     void *arg;
     /* the round under way */
     enum { IDLE, LOOKS, REDUCES } state;
@@ -170,27 +169,28 @@ static uint32_t place_in(const struct hth_avg_group *g)
     return (hth_load_u32le(g->id.b) >> 1) + g->self;
 }
 
-static void on_look(void *arg, const struct hth_look_result *r)
+static void on_look(void *arg, enum hth_avg_reason reason, struct hth_avg_group *group,
+                    int64_t waited_us)
 {
     struct moshpit *mp = arg;
     struct hth_avg_round_info *info = &mp->info;
     enum hth_err err;
 
     mp->looked_us = hth_now_us(mp->env);
-    info->wait_us = r->wait_us;
-    if (r->group != NULL)
-        hth_roster_set_place(mp->peer->roster, info->axis, place_in(r->group));
+    info->wait_us = waited_us;
+    if (group != NULL)
+        hth_roster_set_place(mp->peer->roster, info->axis, place_in(group));
     hth_roster_set_round(mp->peer->roster, mp->line.round + 1);
-    if (r->group == NULL) {
-        end(mp, HTH_E_NOT_FOUND, r->reason, NULL);
+    if (group == NULL) {
+        end(mp, HTH_E_NOT_FOUND, reason, NULL);
         return;
     }
     mp->state = REDUCES;
-    mp->group = r->group;
-    info->members = r->group->count;
-    info->group = r->group->id;
-    for (uint32_t i = 0; i < HTH_MIN(r->group->count, (uint32_t)HTH_AVG_STATUS_MEMBERS); i++)
-        info->member[i] = r->group->member[i].id;
+    mp->group = group;
+    info->members = group->count;
+    info->group = group->id;
+    for (uint32_t i = 0; i < HTH_MIN(group->count, (uint32_t)HTH_AVG_STATUS_MEMBERS); i++)
+        info->member[i] = group->member[i].id;
     err = reduce(mp);
     if (err != HTH_OK)
         end(mp, err, HTH_AVG_FAILED, NULL);
@@ -253,20 +253,14 @@ static uint32_t present_round(const struct moshpit *mp)
 /* Looks in the present round's line. Errors: E_NOT_FOUND. */
 static enum hth_err look(struct moshpit *mp)
 {
-    struct hth_look_opts o = {.mode = mp->mode,
-                              .bandwidth = mp->bandwidth,
-                              .weight = mp->offer.weight,
-                              .window_us = mp->opts.window_us,
-                              .done = on_look,
-                              .arg = mp};
-
     if (hth_roster_self(mp->peer->roster)->shape.dims == 0)
         return HTH_E_NOT_FOUND;
-    mp->line = o.line = line_now(mp, present_round(mp));
+    mp->line = line_now(mp, present_round(mp));
     hth_roster_set_round(mp->peer->roster, mp->line.round);
     mp->info = (struct hth_avg_round_info){.number = mp->line.round,
                                            .axis = hth_avg_axis(&mp->line.shape, mp->line.round)};
-    hth_match_look(mp->peer->match, &o);
+    mp->self.weight = mp->offer.weight;
+    hth_match_look(mp->peer->match, &mp->line, &mp->self, mp->opts.window_us, on_look, mp);
     return HTH_OK;
 }
 
@@ -289,7 +283,7 @@ static enum hth_err check(const struct moshpit *mp, const struct hth_avg_offer *
         return HTH_E_RANGE;
     if (o->spans != NULL)
         HTH_TRY(hth_avg_spans_check(o->spans, o->span_count, o->count));
-    if (mp->mode == HTH_AVG_HELPER)
+    if (mp->self.mode == HTH_AVG_HELPER)
         return o->values == NULL && o->weight == 0 ? HTH_OK : HTH_E_RANGE;
     if (o->values == NULL || o->values->size != o->count * sizeof(float))
         return HTH_E_RANGE;
@@ -399,8 +393,7 @@ static enum hth_err moshpit_new(struct hth_env *env, const struct hth_avg_peer_o
     mp->env = env;
     mp->peer = p;
     mp->opts = *o;
-    mp->mode = opts->mode;
-    mp->bandwidth = opts->bandwidth;
+    mp->self = (struct hth_avg_member){.mode = opts->mode, .bandwidth = opts->bandwidth};
     register_metrics(mp);
     p->averager = (struct hth_averager){&ops, mp};
     return HTH_OK;

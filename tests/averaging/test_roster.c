@@ -155,8 +155,8 @@ static void done_leaving(void *arg)
     *(bool *)arg = true;
 }
 
-/* A newcomer with a state is counted at once, though its last note is but a moment old. One that has
- * not come in yet says nothing, and reads. A lost peer counts on; it is lost until its note is
+/* A newcomer with a state is counted at once, though its last note is but a moment old. One that
+ * has not come in yet says nothing, and reads. A lost peer counts on; it is lost until its note is
  * renewed. A doubt lasts for a minute. */
 TEST(test_who_counts)
 {
