@@ -133,8 +133,7 @@ struct hth_match_stats {
 };
 void hth_match_stats(const struct hth_match *match, struct hth_match_stats *out);
 
-/* How a look ended: OK with a group, which the callback frees with hth_free, or why there is none.
- */
+/* How a look ended: OK with a group, which is the callback's (hth_free), or why there is none. */
 typedef void hth_look_done_fn(void *arg, enum hth_avg_reason reason, struct hth_avg_group *group,
                               int64_t waited_us);
 
