@@ -313,7 +313,7 @@ PLACE_TEST(test_trainers_and_a_helper)
     proc_must_say(table, "trainers: 2, helpers: 1");
     proc_must_say(table, " client ");
     proc_must_say(table, " helper ");
-    proc_must_say(table, " ms (");
+    proc_must_say(table, " ms, reduced");
     check_page(page[0], true);
     check_page(page[2], false);
     double rounds = check_page(page[1], true);
