@@ -6,7 +6,7 @@
 
 size_t hth_choice_size(uint16_t capacity)
 {
-    return sizeof(struct hth_choice) + capacity * sizeof(struct hth_choice_seat);
+    return sizeof(struct hth_choice) + capacity * sizeof(struct hth_ready);
 }
 
 static void clear_table(struct hth_choice *c, struct hth_ballot ballot)
@@ -79,13 +79,12 @@ static bool may_call(const struct hth_choice *c)
 
 static int by_member(const void *a, const void *b)
 {
-    return (int)((const struct hth_choice_seat *)a)->member -
-           (int)((const struct hth_choice_seat *)b)->member;
+    return (int)((const struct hth_ready *)a)->member - (int)((const struct hth_ready *)b)->member;
 }
 
-static const struct hth_choice_seat *seat_of(const struct hth_choice *c, uint16_t member)
+static const struct hth_ready *seat_of(const struct hth_choice *c, uint16_t member)
 {
-    struct hth_choice_seat key = {.member = member};
+    struct hth_ready key = {.member = member};
     return bsearch(&key, c->seat, c->seats, sizeof(key), by_member);
 }
 
@@ -112,11 +111,11 @@ struct holders {
 static bool is_holder(const void *ctx, uint16_t member)
 {
     const struct holders *of = ctx;
-    const struct hth_choice_seat *seat = seat_of(of->c, member);
+    const struct hth_ready *seat = seat_of(of->c, member);
     return seat != NULL && seat->head == of->head && seat->samples > 0;
 }
 
-static struct hth_choice_seat *take_seat(struct hth_choice *c, uint16_t member)
+static struct hth_ready *take_seat(struct hth_choice *c, uint16_t member)
 {
     uint32_t at = 0;
     while (at < c->seats && c->seat[at].member < member)
@@ -246,7 +245,8 @@ uint16_t hth_choice_ready(struct hth_choice *c, struct hth_ready *out)
         !hth_chain_votes(c->chain, hth_chain_base(c->chain, c->tip), c->me))
         c->leave = HTH_CHOICE_LEFT;
     c->phase = HTH_CHOICE_WAIT;
-    *out = (struct hth_ready){.ballot = hth_choice_now(c),
+    *out = (struct hth_ready){.member = c->me,
+                              .ballot = hth_choice_now(c),
                               .head = c->tip,
                               .accepted = c->accepted,
                               .accepted_n = c->accepted_n,
@@ -291,22 +291,17 @@ enum hth_choice_answer hth_choice_hear_ready(struct hth_choice *c, uint16_t from
     bool calls = from == c->me && ready->ballot.n > 0 && !is_seated(c, from);
     if (votes && !is_seated(c, from))
         make_room(c);
-    struct hth_choice_seat *seat = take_seat(c, from);
+    struct hth_ready *seat = take_seat(c, from);
     if (seat == NULL)
         return HTH_CHOICE_NOT_ME;
-    *seat = (struct hth_choice_seat){.member = from,
-                                     .leaves = ready->leaves,
-                                     .head = ready->head,
-                                     .accepted = ready->accepted,
-                                     .accepted_n = ready->accepted_n,
-                                     .batch = ready->batch,
-                                     .samples = ready->samples};
+    *seat = *ready;
+    seat->member = from;
     return calls ? HTH_CHOICE_CALLS : HTH_CHOICE_TAKEN;
 }
 
 void hth_choice_drop(struct hth_choice *c, uint16_t member)
 {
-    const struct hth_choice_seat *seat = seat_of(c, member);
+    const struct hth_ready *seat = seat_of(c, member);
     if (seat == NULL)
         return;
     size_t at = (size_t)(seat - c->seat);
@@ -397,7 +392,7 @@ static uint32_t best_head(const struct hth_choice *c)
     uint32_t best = HTH_LINK_NONE, latest = 0, most = 0;
     bool voters = has_voter(c);
     for (uint32_t i = 0; i < c->seats; i++) {
-        const struct hth_choice_seat *seat = &c->seat[i];
+        const struct hth_ready *seat = &c->seat[i];
         if (seat->accepted != HTH_LINK_NONE &&
             (!voters || hth_chain_votes(c->chain, c->ballot.base, seat->member)) &&
             (best == HTH_LINK_NONE || seat->accepted_n > latest)) {
@@ -538,7 +533,7 @@ uint32_t hth_choice_list(const struct hth_choice *c, uint32_t head, struct hth_r
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < c->seats; i++) {
-        const struct hth_choice_seat *seat = &c->seat[i];
+        const struct hth_ready *seat = &c->seat[i];
         if (seat->head == head && seat->samples > 0)
             roll[n++] = (struct hth_roll){.member = seat->member,
                                           .marks = seat->leaves ? HTH_ROLL_LEFT : 0,

@@ -74,18 +74,8 @@ struct hth_ready {
     uint32_t accepted_n; /* in this ballot */
     uint32_t batch;
     uint32_t samples;
-    bool leaves;
-};
-
-/* A READY in a caller's table. */
-struct hth_choice_seat {
     uint16_t member;
-    uint16_t leaves;
-    uint32_t head;
-    uint32_t accepted;
-    uint32_t accepted_n;
-    uint32_t batch;
-    uint32_t samples;
+    uint16_t leaves; /* 1: it does */
 };
 
 /* Plain values, to be read by all and written by the functions below. */
@@ -108,7 +98,7 @@ struct hth_choice {
     uint16_t gone_out;        /* the ballot's one GO was sent */
     uint16_t capacity;
     uint32_t seats;
-    struct hth_choice_seat seat[]; /* ascending by member */
+    struct hth_ready seat[]; /* ascending by member */
 };
 
 /* Bytes of a choice with room for that many READYs. One more is not heard, unless a voter sends it:
