@@ -370,12 +370,12 @@ static uint32_t next_ballot(const struct hth_choice *c, const uint64_t *hears)
     return 0;
 }
 
-static uint32_t count_holders(const struct hth_choice *c, uint32_t head, bool voters)
+static uint32_t count_voters(const struct hth_choice *c, uint32_t head)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < c->seats; i++)
         n += c->seat[i].head == head &&
-             (!voters || hth_chain_votes(c->chain, c->ballot.base, c->seat[i].member));
+             hth_chain_votes(c->chain, c->ballot.base, c->seat[i].member);
     return n;
 }
 
@@ -385,16 +385,15 @@ static bool is_smaller(const struct hth_choice *c, uint32_t a, uint32_t b)
                   sizeof(struct hth_hash)) < 0;
 }
 
-/* The head accepted in the latest ballot; else the one that most hold, then the smaller one. Voters
- * alone count, unless there are none. */
+/* The head that voters accepted in the latest ballot; else the one that most hold, then the smaller
+ * one; none without voters. */
 static uint32_t best_head(const struct hth_choice *c)
 {
     uint32_t best = HTH_LINK_NONE, latest = 0, most = 0;
-    bool voters = has_voter(c);
     for (uint32_t i = 0; i < c->seats; i++) {
         const struct hth_ready *seat = &c->seat[i];
         if (seat->accepted != HTH_LINK_NONE &&
-            (!voters || hth_chain_votes(c->chain, c->ballot.base, seat->member)) &&
+            hth_chain_votes(c->chain, c->ballot.base, seat->member) &&
             (best == HTH_LINK_NONE || seat->accepted_n > latest)) {
             best = seat->accepted;
             latest = seat->accepted_n;
@@ -406,7 +405,7 @@ static uint32_t best_head(const struct hth_choice *c)
         uint32_t head = c->seat[i].head;
         if (i > 0 && head == c->seat[i - 1].head) /* it was counted */
             continue;
-        uint32_t n = count_holders(c, head, voters);
+        uint32_t n = count_voters(c, head);
         if (n > most || (n > 0 && n == most && is_smaller(c, head, best))) {
             most = n;
             best = head;
@@ -439,33 +438,19 @@ static bool may_go(const struct hth_choice *c, bool fork)
            (seats_are_quorum(c) && hth_chain_quorum(c->chain, c->ballot.base, is_holder, &of));
 }
 
-static bool awaits(const struct hth_choice *c, const uint64_t *hears, uint16_t member)
+/* Whether one who is due and heard, of the voters or of all, is not READY on this head yet. */
+static bool awaits(const struct hth_choice *c, const uint64_t *hears, bool voters)
 {
-    const struct hth_roll *entry = hth_chain_entry(c->chain, c->tip, member);
-    bool leaves = entry != NULL && entry->marks & HTH_ROLL_LEFT;
     struct holders of = {c, c->tip};
-    return !leaves && member != c->me && hth_members_has(hears, member) && !is_holder(&of, member);
-}
-
-/* Whether a voter who is heard is not READY on this head yet. */
-static bool awaits_voter(const struct hth_choice *c, const uint64_t *hears)
-{
-    struct hth_voters voters = hth_chain_voters(c->chain, c->ballot.base);
-    for (uint32_t i = 0; i < voters.count; i++)
-        if (awaits(c, hears, voters.member[i]))
+    for (uint16_t i = 0; i < hth_chain_members(c->chain); i++) {
+        if (i == c->me || !hth_members_has(hears, i) || is_holder(&of, i))
+            continue;
+        const struct hth_roll *entry = hth_chain_entry(c->chain, c->tip, i);
+        bool leaves = entry != NULL && entry->marks & HTH_ROLL_LEFT;
+        bool due = voters ? hth_chain_votes(c->chain, c->ballot.base, i) : hth_choice_is_due(c, i);
+        if (due && !leaves)
             return true;
-    return false;
-}
-
-/* The same of all who are due. */
-static bool awaits_any(const struct hth_choice *c, const uint64_t *hears)
-{
-    const struct hth_chain_link *tip = hth_chain_at(c->chain, c->tip);
-    if (awaits_voter(c, hears))
-        return true;
-    for (uint32_t i = 0; i < tip->count; i++)
-        if (tip->roll[i].marks & HTH_ROLL_IN && awaits(c, hears, tip->roll[i].member))
-            return true;
+    }
     return false;
 }
 
@@ -483,7 +468,7 @@ unsigned hth_choice_open(const struct hth_choice *c, const uint64_t *hears,
         open |= HTH_CHOICE_PASS;
     if (is_same(&now, &c->ballot) && c->ballot.n > c->promised && (lost || seats_are_quorum(c)))
         open |= HTH_CHOICE_OVER;
-    if (may_go(c, false) && (time >= HTH_CHOICE_WINDOW || !awaits_any(c, hears)))
+    if (may_go(c, false) && (time >= HTH_CHOICE_WINDOW || !awaits(c, hears, false)))
         open |= HTH_CHOICE_GO;
     if (may_yield(c) && time >= HTH_CHOICE_SILENT)
         open |= HTH_CHOICE_YIELD;
@@ -491,7 +476,7 @@ unsigned hth_choice_open(const struct hth_choice *c, const uint64_t *hears,
     if (calls && may_call(c) && hth_choice_may_call(c, hears))
         open |= HTH_CHOICE_CALL;
     /* Others in the tip's roll may hold another link, which nobody who lives can prove here. */
-    if (time >= HTH_CHOICE_ALONE && forks && may_go(c, true) && !awaits_voter(c, hears))
+    if (time >= HTH_CHOICE_ALONE && forks && may_go(c, true) && !awaits(c, hears, true))
         open |= HTH_CHOICE_FORK;
     return open;
 }
