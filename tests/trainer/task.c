@@ -14,15 +14,22 @@ void task_be32(uint8_t *p, uint32_t v)
     p[3] = (uint8_t)v;
 }
 
+void task_heads(uint8_t *images, uint8_t *labels, uint32_t items, uint32_t high, uint32_t wide)
+{
+    const uint32_t head[] = {0x803, items, high, wide};
+
+    for (int i = 0; images != NULL && i < 4; i++)
+        task_be32(images + 4 * i, head[i]);
+    if (labels != NULL) {
+        task_be32(labels, 0x801);
+        task_be32(labels + 4, items);
+    }
+}
+
 /* Class c lights the pixels whose number is c modulo 4, under noise. */
 static void make_images(struct task_files *f, struct hth_rng *rng)
 {
-    task_be32(f->images, 0x803);
-    task_be32(f->images + 4, TASK_ITEMS);
-    task_be32(f->images + 8, TASK_SIDE);
-    task_be32(f->images + 12, TASK_SIDE);
-    task_be32(f->labels, 0x801);
-    task_be32(f->labels + 4, TASK_ITEMS);
+    task_heads(f->images, f->labels, TASK_ITEMS, TASK_SIDE, TASK_SIDE);
     for (uint32_t i = 0; i < TASK_ITEMS; i++) {
         uint32_t class = (uint32_t)hth_rng_below(rng, 4);
 
