@@ -438,17 +438,16 @@ static bool may_go(const struct hth_choice *c, bool fork)
            (seats_are_quorum(c) && hth_chain_quorum(c->chain, c->ballot.base, is_holder, &of));
 }
 
-/* Whether one who is due and heard, of the voters or of all, is not READY on this head yet. */
-static bool awaits(const struct hth_choice *c, const uint64_t *hears, bool voters)
+/* Whether a voter who is heard is not READY on this head yet. */
+static bool awaits_voter(const struct hth_choice *c, const uint64_t *hears)
 {
+    struct hth_voters voters = hth_chain_voters(c->chain, c->ballot.base);
     struct holders of = {c, c->tip};
-    for (uint16_t i = 0; i < hth_chain_members(c->chain); i++) {
-        if (i == c->me || !hth_members_has(hears, i) || is_holder(&of, i))
-            continue;
-        const struct hth_roll *entry = hth_chain_entry(c->chain, c->tip, i);
+    for (uint32_t i = 0; i < voters.count; i++) {
+        uint16_t voter = voters.member[i];
+        const struct hth_roll *entry = hth_chain_entry(c->chain, c->tip, voter);
         bool leaves = entry != NULL && entry->marks & HTH_ROLL_LEFT;
-        bool due = voters ? hth_chain_votes(c->chain, c->ballot.base, i) : hth_choice_is_due(c, i);
-        if (due && !leaves)
+        if (voter != c->me && !leaves && hth_members_has(hears, voter) && !is_holder(&of, voter))
             return true;
     }
     return false;
@@ -468,7 +467,7 @@ unsigned hth_choice_open(const struct hth_choice *c, const uint64_t *hears,
         open |= HTH_CHOICE_PASS;
     if (is_same(&now, &c->ballot) && c->ballot.n > c->promised && (lost || seats_are_quorum(c)))
         open |= HTH_CHOICE_OVER;
-    if (may_go(c, false) && (time >= HTH_CHOICE_WINDOW || !awaits(c, hears, false)))
+    if (may_go(c, false))
         open |= HTH_CHOICE_GO;
     if (may_yield(c) && time >= HTH_CHOICE_SILENT)
         open |= HTH_CHOICE_YIELD;
@@ -476,7 +475,7 @@ unsigned hth_choice_open(const struct hth_choice *c, const uint64_t *hears,
     if (calls && may_call(c) && hth_choice_may_call(c, hears))
         open |= HTH_CHOICE_CALL;
     /* Others in the tip's roll may hold another link, which nobody who lives can prove here. */
-    if (time >= HTH_CHOICE_ALONE && forks && may_go(c, true) && !awaits(c, hears, true))
+    if (time >= HTH_CHOICE_ALONE && forks && may_go(c, true) && !awaits_voter(c, hears))
         open |= HTH_CHOICE_FORK;
     return open;
 }

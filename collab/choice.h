@@ -191,7 +191,6 @@ bool hth_choice_may_call(const struct hth_choice *c, const uint64_t *hears);
 /* How long a member has waited, each after the one before. */
 enum hth_choice_time {
     HTH_CHOICE_NOW,
-    HTH_CHOICE_WINDOW, /* for others to be READY */
     HTH_CHOICE_SILENT, /* for a GO: its caller may hear nobody */
     HTH_CHOICE_ALONE,  /* for a quorum */
 };
@@ -199,7 +198,7 @@ enum hth_choice_time {
 enum hth_choice_move {
     HTH_CHOICE_PASS = 1, /* its caller is lost: READY with the next one that it hears */
     HTH_CHOICE_OVER = 2, /* takes over a later ballot, which it calls */
-    HTH_CHOICE_GO = 4,   /* sends GO */
+    HTH_CHOICE_GO = 4,   /* sends GO: whom it waits for first is not decided here */
     HTH_CHOICE_FORK = 8, /* sends GO without a quorum */
     HTH_CHOICE_YIELD = 16, /* refuses nothing any more */
     HTH_CHOICE_CALL = 32 /* begins a ballot that it calls */
