@@ -374,8 +374,8 @@ static uint32_t count_voters(const struct hth_choice *c, uint32_t head)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < c->seats; i++)
-        n += c->seat[i].head == head &&
-             hth_chain_votes(c->chain, c->ballot.base, c->seat[i].member);
+        n +=
+            c->seat[i].head == head && hth_chain_votes(c->chain, c->ballot.base, c->seat[i].member);
     return n;
 }
 

@@ -248,8 +248,8 @@ static void put_sigs(const struct hth_chain *chain, const struct hth_links *link
     hth_write_u16(&io->w, 0);
     for (uint8_t k = (uint8_t)(links->count + 1); k-- > 0;)
         if (links->link[k] != HTH_LINK_NONE)
-            written += hth_proof_pick(chain, links->link[k], set, HTH_LINKS_SIGS_MAX - written, &k,
-                                      io);
+            written +=
+                hth_proof_pick(chain, links->link[k], set, HTH_LINKS_SIGS_MAX - written, &k, io);
     hth_write_u16(&at, (uint16_t)written);
 }
 
@@ -299,8 +299,7 @@ void hth_links_put(const struct hth_chain *chain, struct hth_links *links, size_
     hth_write_u16(&at, (uint16_t)written);
     put_sigs(chain, links, io);
     uint32_t names = find_fold(chain, links);
-    struct hth_fold *table =
-        names == HTH_LINK_NONE ? NULL : hth_chain_held(chain, names)->table;
+    struct hth_fold *table = names == HTH_LINK_NONE ? NULL : hth_chain_held(chain, names)->table;
     size_t len = table != NULL ? hth_fold_write(table, fold) : 0;
     hth_write_u16(&io->w, (uint16_t)len);
     hth_write_bytes(&io->w, fold, len);

@@ -171,7 +171,7 @@ static void on_checkpoint(void *arg, uint64_t updates, enum hth_err err)
     f->saved = true;
 }
 
-static void on_done(void *arg, enum hth_err err)
+void task_done(void *arg, enum hth_err err)
 {
     struct task *f = arg;
 
@@ -195,7 +195,7 @@ struct hth_trainer *task_make(struct task *f, struct hth_trainer_opts o)
     struct hth_trainer *t;
 
     o.local = true;
-    o.on = (struct hth_train_callbacks){on_update, on_eval, on_checkpoint, on_done, f};
+    o.on = (struct hth_train_callbacks){on_update, on_eval, on_checkpoint, task_done, f};
     assert_ok(hth_trainer_new(f->env, &o, &t));
     f->done = f->stopped = f->evaluated = f->saved = false;
     return t;

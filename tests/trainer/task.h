@@ -58,6 +58,8 @@ int task_teardown(void **state);
 #define TASK_TEST(name) TEST_WITH(name, task_setup, task_teardown) /* of suite.h */
 /* Makes a trainer with local experts whose callbacks write to the task. */
 struct hth_trainer *task_make(struct task *task, struct hth_trainer_opts opts);
+/* For the owner's callback at an end: the task is done, with that error. */
+void task_done(void *task, enum hth_err err);
 /* Runs until that flag of the task is set. */
 void task_until(struct task *task, bool *flag);
 /* hth_trainer_stop, until it has stopped. */
