@@ -145,8 +145,10 @@ static void on_update(void *arg, const struct hth_train_stats *stats)
 {
     struct task *f = arg;
 
-    assert_in_range(stats->updates, 1, TASK_UPDATES_MAX);
-    f->loss[stats->updates - 1] = stats->loss;
+    assert_true(stats->updates >= 1);
+    assert_true(isfinite(stats->loss) && isfinite(stats->grad_norm));
+    if (stats->updates <= TASK_UPDATES_MAX)
+        f->loss[stats->updates - 1] = stats->loss;
     f->stats = *stats;
     if (f->on_update != NULL)
         f->on_update(f);
@@ -190,12 +192,17 @@ static bool is_set(void *arg)
     return *(bool *)arg;
 }
 
+struct hth_train_callbacks task_callbacks(struct task *f)
+{
+    return (struct hth_train_callbacks){on_update, on_eval, on_checkpoint, task_done, f};
+}
+
 struct hth_trainer *task_make(struct task *f, struct hth_trainer_opts o)
 {
     struct hth_trainer *t;
 
     o.local = true;
-    o.on = (struct hth_train_callbacks){on_update, on_eval, on_checkpoint, task_done, f};
+    o.on = task_callbacks(f);
     assert_ok(hth_trainer_new(f->env, &o, &t));
     f->done = f->stopped = f->evaluated = f->saved = false;
     return t;

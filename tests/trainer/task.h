@@ -56,7 +56,9 @@ struct task {
 int task_setup(void **state);
 int task_teardown(void **state);
 #define TASK_TEST(name) TEST_WITH(name, task_setup, task_teardown) /* of suite.h */
-/* Makes a trainer with local experts whose callbacks write to the task. */
+/* Callbacks that write to the task. */
+struct hth_train_callbacks task_callbacks(struct task *task);
+/* Makes a trainer with local experts and these callbacks. */
 struct hth_trainer *task_make(struct task *task, struct hth_trainer_opts opts);
 /* For the owner's callback at an end: the task is done, with that error. */
 void task_done(void *task, enum hth_err err);

@@ -297,8 +297,7 @@ static void write_trunk(struct task *f, const struct hth_model_opts *o)
         hth_st_add(w, hth_weight_name(t), HTH_F32, 2, dim, values);
     }
     assert_ok(hth_st_writer_finish(w, &bytes));
-    const struct hth_span span = {bytes, 0, bytes->size};
-    assert_ok(hth_file_write(f->env, TRUNK, &span, 1));
+    hth_node_disk_put(f->node, TRUNK, bytes->data, bytes->size);
     hth_blob_unref(bytes);
     hth_st_writer_free(w);
     hth_model_free(m);
