@@ -7,6 +7,7 @@
 #include "admission/witness.h"
 #include "core/mem.h"
 #include "scenarios/swarm.h"
+#include "support/end_world.h"
 #include "support/suite.h"
 #include "trainer/task.h"
 
@@ -89,14 +90,7 @@ static struct run *run_to_the_end(uint64_t seed, enum weather weather, struct ht
 
 static void end(struct run *r)
 {
-    struct hth_open_counts leaks;
-
-    for (size_t i = 0; i < hth_world_node_count(r->task.world); i++)
-        hth_node_crash(hth_world_node_at(r->task.world, i), HTH_CRASH_RESET);
-    hth_world_run_for(r->task.world, S);
-    hth_world_leaks(r->task.world, &leaks);
-    assert_int_equal(hth_open_total(&leaks), 0);
-    hth_world_free(r->task.world);
+    end_world(r->task.world);
     hth_swarm_free(r->swarm);
     hth_free(r);
 }
