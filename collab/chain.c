@@ -12,8 +12,7 @@ struct member {
     struct hth_peer_id id;
     uint64_t life;
     uint16_t number;
-    bool kept;      /* whatever happens: the owner's */
-    uint32_t links; /* in whose rolls it is */
+    uint32_t links; /* in whose rolls it is; and one for hth_chain_keep */
     uint32_t born;  /* 0: the number is free */
 };
 
@@ -70,7 +69,7 @@ static struct member *take_number(struct hth_chain *chain, const struct hth_peer
     struct member *found = NULL;
     for (uint32_t i = 0; i < chain->members_count; i++) {
         struct member *m = &chain->members[i];
-        if (m->born != 0 && m->links == 0 && !m->kept && hth_peer_id_eq(&m->id, id))
+        if (m->born != 0 && m->links == 0 && hth_peer_id_eq(&m->id, id))
             free_number(chain, m);
         found = found == NULL && m->born == 0 ? m : found;
     }
@@ -109,7 +108,7 @@ enum hth_err hth_chain_member(struct hth_chain *chain, const struct hth_peer_id 
 
 void hth_chain_keep(struct hth_chain *chain, uint16_t member)
 {
-    chain->members[member].kept = true;
+    chain->members[member].links++;
 }
 
 uint32_t hth_chain_born(const struct hth_chain *chain, uint16_t member)
@@ -121,7 +120,7 @@ void hth_chain_sweep(struct hth_chain *chain, hth_member_test *keeps, const void
 {
     for (uint32_t i = 0; i < chain->members_count; i++) {
         struct member *m = &chain->members[i];
-        if (m->born != 0 && m->links == 0 && !m->kept && !keeps(ctx, m->number))
+        if (m->born != 0 && m->links == 0 && !keeps(ctx, m->number))
             free_number(chain, m);
     }
 }
