@@ -22,8 +22,7 @@ struct task_files {
 
 /* As idx files have it. */
 void task_be32(uint8_t *p, uint32_t v);
-/* The headers of a file of pictures, 16 bytes, and of one of their labels, 8; either may be NULL.
- */
+/* The headers of files of pictures, 16 bytes, and of labels, 8; NULL: of none. */
 void task_heads(uint8_t *images, uint8_t *labels, uint32_t items, uint32_t high, uint32_t wide);
 /* Fills the files from the seed and mounts them; they must live as long as the world. */
 void task_mount(struct hth_world *world, struct task_files *files, uint64_t seed);
