@@ -159,12 +159,12 @@ static bool is_proven(const struct hth_chain *chain, uint32_t link, const uint64
                                          : has_voter(chain, base, set);
 }
 
-uint32_t hth_proof_pick(const struct hth_chain *chain, uint32_t link, uint64_t *set, uint32_t max,
-                        const uint8_t *before, struct hth_wire *io)
+uint32_t hth_proof_pick(const struct hth_chain *chain, uint32_t link, uint64_t *set, bool all,
+                        uint32_t max, const uint8_t *before, struct hth_wire *io)
 {
     struct hth_held *at = hth_chain_held(chain, link);
     uint32_t count = 0;
-    for (uint32_t i = 0; i < at->sigs && count < max;) {
+    for (uint32_t i = 0; i < at->sigs && count < max && (all || !is_proven(chain, link, set));) {
         struct hth_link_sig *sig = &at->sig[i];
         bool more = !hth_members_has(set, sig->member);
         if (more && !is_good(chain, link, sig)) {
@@ -184,7 +184,7 @@ uint32_t hth_proof_pick(const struct hth_chain *chain, uint32_t link, uint64_t *
 
 static uint32_t add_signers(const struct hth_chain *chain, uint32_t link, uint64_t *set)
 {
-    return hth_proof_pick(chain, link, set, UINT32_MAX, NULL, NULL);
+    return hth_proof_pick(chain, link, set, true, UINT32_MAX, NULL, NULL);
 }
 
 bool hth_proof_samples(const struct hth_chain *chain, uint32_t tip, uint32_t from, uint64_t *out)
@@ -238,18 +238,24 @@ bool hth_proof_backs(const struct hth_chain *chain, uint32_t link, uint32_t from
 
 /* ---- links for others --------------------------------------------------------------------- */
 
-/* The newest first: one of each member is enough. */
+/* As many as prove each link; but all where those of a link on top, which that one can do without,
+ * have to prove an earlier one. */
 static void put_sigs(const struct hth_chain *chain, const struct hth_links *links,
                      struct hth_wire *io)
 {
     uint64_t set[HTH_MEMBERS_WORDS] = {0};
     struct hth_writer at = io->w;
     uint32_t written = 0;
+    bool lacks = false;
     hth_write_u16(&io->w, 0);
-    for (uint8_t k = (uint8_t)(links->count + 1); k-- > 0;)
-        if (links->link[k] != HTH_LINK_NONE)
-            written +=
-                hth_proof_pick(chain, links->link[k], set, HTH_LINKS_SIGS_MAX - written, &k, io);
+    for (unsigned all = 0; all <= lacks; all++)
+        for (uint8_t k = (uint8_t)(links->count + 1); k-- > 0;) {
+            uint32_t link = links->link[k];
+            if (link == HTH_LINK_NONE)
+                continue;
+            written += hth_proof_pick(chain, link, set, all, HTH_LINKS_SIGS_MAX - written, &k, io);
+            lacks |= k < links->count && !is_proven(chain, link, set);
+        }
     hth_write_u16(&at, (uint16_t)written);
 }
 

@@ -197,6 +197,24 @@ TEST(equivocation_is_found)
     }
 }
 
+/* One signature of each member goes with a whole run of links. */
+TEST(few_signatures_are_picked)
+{
+    struct hth_chain *chain = make(false);
+    uint32_t link[9] = {put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABCD", 5)};
+    uint64_t set[MEMBERS / 64 + 1] = {0};
+    keep(chain, link[0], "ABCD", true);
+    for (size_t i = 1; i < HTH_ARRAY_LEN(link); i++) {
+        link[i] = put(chain, link[i - 1], HTH_LINK_STEP, "ABCD", 9);
+        keep(chain, link[i], "ABCD", true);
+    }
+    for (size_t i = HTH_ARRAY_LEN(link); i-- > 0;) {
+        uint32_t picked = hth_proof_pick(chain, link[i], set, false, MEMBERS, NULL, NULL);
+        assert_in_range(picked, i == 8 ? 2 : 0, i == 8 ? 3 : 0);
+    }
+    hth_chain_free(chain);
+}
+
 /* The founder's signature on a later link than its own, which that one does not need, proves what
  * it alone could choose. */
 TEST(links_carry_what_proves_the_first_ones)
@@ -282,9 +300,9 @@ TEST(files_keep_the_proof)
     assert_ok(hth_collab_file_read(hth_crypto_openssl(), bytes->data, bytes->size, &file));
     assert_ok(hth_collab_file_vote(&file, again, &got));
     assert_true(hth_chain_held(again, got.tip)->trusted);
-    assert_int_equal(hth_proof_pick(again, got.tip, set, MEMBERS, NULL, NULL), 1);
+    assert_int_equal(hth_proof_pick(again, got.tip, set, true, MEMBERS, NULL, NULL), 1);
     uint32_t before = hth_chain_at(again, got.tip)->prev;
-    assert_int_equal(hth_proof_pick(again, before, set, MEMBERS, NULL, NULL), 2); /* one of each */
+    assert_int_equal(hth_proof_pick(again, before, set, true, MEMBERS, NULL, NULL), 1);
     hth_blob_unref(bytes);
     hth_chain_free(chain);
     hth_chain_free(again);
