@@ -253,7 +253,6 @@ static struct hth_reduce_round *round_new(struct hth_reducer *red, const struct 
     keep_opts(r);
     r->start_us = now;
     r->end_us = now + o->timeout_us;
-    weigh_members(r);
     return r;
 }
 

@@ -318,7 +318,7 @@ static void begin_sum(struct reduce_part *o)
     for (uint32_t i = 0; i < r->is.member_count; i++) {
         struct reduce_contribution *c = &o->from[i];
         struct sum_input *in = &s->in[i];
-        in->weight = r->members[i].counts;
+        in->weight = r->members[i].is.weight;
         in->out = c->state != GIVE_HERE;
         if (in->out)
             continue;
