@@ -110,7 +110,6 @@ struct hth_reduce_round {
     struct hth_timer *timer;
     int64_t start_us, end_us;
     int64_t far_us;   /* the longest round trip */
-    int64_t first_us; /* when the first was heard; 0: nobody yet */
     double best_us;   /* that all parts would take most of the members, at their best pace */
     int64_t look_us;  /* when the next look is due */
     struct hth_reduce_fate *fates;   /* of all members */

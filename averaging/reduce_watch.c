@@ -6,8 +6,7 @@
  *
  *   lost     its connection is
  *   silent   not a byte came from it for silence_us and two round trips; while a connection to it
- *            is being made, as long again as until the first of the others was heard (at most
- *            DIAL_US), and four round trips to who is farthest
+ *            is being made, four round trips to who is farthest more, or DIAL_US if there is nobody
  *   absent   no part and no answer of it came in silence_us and two round trips, and asked it says
  *            that it does not know the round
  *   closed   as a reducer: for three times silence_us it had no room for any part
@@ -111,8 +110,6 @@ void watch_progress(struct hth_reduce_round *r, uint32_t i)
     struct reduce_member_state *m = &r->members[i];
     m->heard_us = m->progress_us = hth_now_us(r->reducer->env);
     m->gives_us = m->gives_us != 0 ? m->gives_us : m->heard_us;
-    if (r->first_us == 0)
-        r->first_us = m->heard_us;
 }
 
 static void listen_to(struct hth_reduce_round *r, struct reduce_member_state *m,
@@ -177,8 +174,7 @@ static void judge(struct hth_reduce_round *r, uint32_t i, const struct hth_rpc_p
         return;
     }
     if (info->dialing)
-        limit_us += (r->first_us != 0 ? HTH_MIN(r->first_us - r->start_us, DIAL_US) : DIAL_US) +
-                    DIAL_RTTS * r->far_us;
+        limit_us += r->far_us > 0 ? DIAL_RTTS * r->far_us : DIAL_US;
     if (now - m->heard_us >= limit_us)
         watch_drop(r, i, HTH_REDUCE_DROP_SILENT);
     if (m->put_off_us != 0 && now - m->put_off_us >= 3 * o->silence_us + late_us)
