@@ -20,18 +20,15 @@
 #include "averaging/part.h"
 #include "averaging/reduce.h"
 #include "core/mem.h"
-#include "core/metrics.h"
 
-#define UNIT_FLOATS          64u /* shares are whole multiples: tensors of 64-byte stretches */
-#define PART_FLOATS_MIN      (16u << 10)
-#define PARTS_PER_SHARE      8u     /* aimed at, so that sending, adding and answering overlap */
-#define LINE_BITS_FAST       1e9    /* bit/s; below, parts are small, and the group keeps pace: */
-#define SLOW_PART_S          1.3e-3 /* of the slowest line */
-#define SLOW_PARTS_PER_SHARE 1024u  /* at most, so that members' lists stay short */
-#define WINDOW_S             0.35 /* of the group's pace: so far is sent ahead of what is settled */
-#define START_PARTS          3.0  /* to each reducer at first, in the mean, and so far at least */
-#define WINDOW_BYTES         (4u << 20) /* in flight to one reducer */
-#define NUMBER_MAX           1e30f      /* in a sum that was not finite: larger ones are left out */
+#define UNIT_FLOATS     64u    /* shares are whole multiples: tensors of 64-byte stretches */
+#define PARTS_PER_SHARE 8u     /* aimed at, so that sending, adding and answering overlap */
+#define LINE_BITS_FAST  1e9    /* bit/s; below, parts are small, and the group keeps pace: */
+#define SLOW_PART_S     1.3e-3 /* of the slowest line */
+#define WINDOW_S        0.35 /* of the pace: so far is sent ahead of what is settled */
+#define START_PARTS     3.0  /* to each reducer at first, in the mean, and so far at least */
+#define WINDOW_BYTES    (4u << 20) /* in flight to one reducer */
+#define NUMBER_MAX      1e30f      /* in a sum that was not finite: larger ones are left out */
 
 /* ---- parts --------------------------------------------------------------------------------- */
 

@@ -64,6 +64,12 @@ bool watch_due_as_reducer(const struct hth_reduce_round *r, uint32_t i)
 void watch_say(const struct hth_reduce_round *r, uint32_t i, const char *role,
                enum hth_reduce_drop why)
 {
+    static const char *const texts[] = {
+        [HTH_REDUCE_DROP_LOST] = "its connection was lost or could not be made",
+        [HTH_REDUCE_DROP_SILENT] = "no sign of life",
+        [HTH_REDUCE_DROP_SLOW] = "it lives, but its parts did not come in time",
+        [HTH_REDUCE_DROP_REFUSED] = "it refused parts, or what it said makes no sense",
+        [HTH_REDUCE_DROP_FAR] = "what it calls the mean is further off than honest ones are"};
     char text[HTH_PEER_SHORT_LEN];
     struct hth_env *env = r->reducer->env;
     HTH_LOG(env, HTH_INFO, HTH_SUB_AVG,
@@ -71,7 +77,7 @@ void watch_say(const struct hth_reduce_round *r, uint32_t i, const char *role,
             "ago, we were %lld ms late)",
             r->is.group.b[0], r->is.group.b[1], r->is.group.b[2], r->is.group.b[3],
             hth_peer_id_short(&r->members[i].is.id, text), role,
-            (long long)((hth_now_us(env) - r->start_us) / HTH_US_PER_MS), hth_reduce_drop_text(why),
+            (long long)((hth_now_us(env) - r->start_us) / HTH_US_PER_MS), texts[why],
             (long long)((hth_now_us(env) - r->members[i].heard_us) / HTH_US_PER_MS),
             (long long)(hth_rpc_late_us(r->reducer->rpc) / HTH_US_PER_MS));
 }
