@@ -126,7 +126,7 @@ static void lay_out(struct hth_reduce_round *r)
                 continue;
             p->from = hth_new_array(struct reduce_contribution, r->is.member_count);
             for (uint32_t from = 0; from < r->is.member_count; from++)
-                p->from[from] = (struct reduce_contribution){.part = p, .member = from};
+                p->from[from] = (struct reduce_contribution){.part = p};
             p->from[i].state = m->is.weight > 0 ? GIVE_HERE : GIVE_NONE;
         }
     }

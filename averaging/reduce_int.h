@@ -42,7 +42,6 @@ enum give_state {
 struct reduce_contribution {
     struct reduce_part *part;
     enum give_state state;
-    uint32_t member;
     struct hth_rpc_request *req;    /* NULL: answered, canceled, or this member's own */
     struct hth_blob *blob, *answer; /* answer: room for one of narrow format */
     size_t offset;                  /* in blob */
