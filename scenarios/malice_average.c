@@ -154,14 +154,6 @@ static const struct hth_averager_ops lying_ops = {
 
 /* ---- parts ----------------------------------------------------------------------------------- */
 
-static bool has_begun(const struct hth_reducer *red, const struct hth_hash *group)
-{
-    for (uint32_t i = 0; i < red->round_count; i++)
-        if (memcmp(&red->rounds[i]->is.group, group, sizeof(*group)) == 0)
-            return true;
-    return false;
-}
-
 /* Answer a part as a reducer would, with numbers that follow from `seed`. */
 static void answer(struct perjurer *p, struct hth_rpc_request *req, uint64_t seed)
 {
@@ -176,10 +168,6 @@ static void answer(struct perjurer *p, struct hth_rpc_request *req, uint64_t see
 
     if (hth_part_open(payload, len, count > 0 ? t[0].dim[0] : 0, &head) != HTH_OK) {
         hth_rpc_refuse(req, HTH_E_MALFORMED, 0, NULL);
-        return;
-    }
-    if (!has_begun(p->avg.reducer, &head.group)) { /* as an honest one that is a moment late */
-        hth_rpc_refuse(req, HTH_E_BUSY, 20 * HTH_US_PER_MS, NULL);
         return;
     }
     out.dim[0] = head.floats * sizeof(float);
