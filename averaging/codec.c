@@ -114,22 +114,25 @@ size_t hth_codec_bytes(const struct hth_segment *segments, uint32_t count)
     return bytes;
 }
 
-enum hth_err hth_codec_check(const struct hth_segment *segments, uint32_t count, uint64_t floats,
-                             uint64_t bytes)
+enum hth_err hth_codec_check(const struct hth_segment *segments, uint32_t count, uint64_t bytes,
+                             uint32_t *floats)
 {
     uint64_t float_sum = 0, byte_sum = 0;
-    if (count > HTH_AVG_SEGMENTS_MAX || floats > HTH_AVG_PART_FLOATS_MAX)
+    if (count > HTH_AVG_SEGMENTS_MAX)
         return HTH_E_TOO_LARGE;
     for (uint32_t i = 0; i < count; i++) {
         const struct hth_segment *s = &segments[i];
         if (!is_averaged(s->format))
             return HTH_E_UNSUPPORTED;
-        if (s->count == 0 || s->count > floats)
+        if (s->count == 0)
             return HTH_E_BAD_SHAPE;
         float_sum += s->count;
         byte_sum += hth_quant_bytes(s->format, s->count);
     }
-    return float_sum == floats && byte_sum == bytes ? HTH_OK : HTH_E_BAD_SHAPE;
+    if (float_sum > HTH_AVG_PART_FLOATS_MAX)
+        return HTH_E_TOO_LARGE;
+    *floats = (uint32_t)float_sum;
+    return byte_sum == bytes ? HTH_OK : HTH_E_BAD_SHAPE;
 }
 
 bool hth_codec_is_fp32(const struct hth_segment *segments, uint32_t count)

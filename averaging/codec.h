@@ -69,10 +69,10 @@ enum hth_err hth_codec_cut(const struct hth_avg_span *spans, uint32_t span_count
                            uint32_t *segment_count) HTH_MUST;
 /* Bytes of all segments. */
 size_t hth_codec_bytes(const struct hth_segment *segments, uint32_t count);
-/* Whether what a peer says about a part's bytes is possible: known formats, `floats` elements and
- * `bytes` bytes together. Errors: E_UNSUPPORTED, E_BAD_SHAPE, E_TOO_LARGE. */
-enum hth_err hth_codec_check(const struct hth_segment *segments, uint32_t count, uint64_t floats,
-                             uint64_t bytes) HTH_MUST;
+/* Whether what a peer says about a part's bytes is possible: known formats, `bytes` bytes together;
+ * and of how many floats. Errors: E_UNSUPPORTED, E_BAD_SHAPE, E_TOO_LARGE. */
+enum hth_err hth_codec_check(const struct hth_segment *segments, uint32_t count, uint64_t bytes,
+                             uint32_t *floats) HTH_MUST;
 
 /* Whether all are fp32. */
 bool hth_codec_is_fp32(const struct hth_segment *segments, uint32_t count);

@@ -2,7 +2,6 @@
 /* part.c: between reduce.proto's bytes and checked structs. */
 #include "averaging/part.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "averaging/reduce.pb-c.h"
@@ -35,7 +34,6 @@ size_t hth_part_pack(const struct hth_part_head *part, uint8_t out[HTH_PART_BYTE
     fill(&segments, part->segments, part->segment_count);
     m.group = (ProtobufCBinaryData){sizeof(group), group};
     m.part = part->part;
-    m.weight = part->weight;
     m.n_segments = part->segment_count;
     m.segments = segments.list;
     HTH_ASSERT(hth__reduce__part__get_packed_size(&m) <= HTH_PART_BYTES_MAX);
@@ -47,12 +45,9 @@ size_t hth_part_reply_pack(const struct hth_part_reply *reply, uint8_t out[HTH_P
     Hth__Reduce__PartReply m = HTH__REDUCE__PART_REPLY__INIT;
     struct segment_list segments;
     fill(&segments, reply->segments, reply->segment_count);
-    m.weight = reply->weight;
-    m.n_missing = reply->missing_count;
-    m.missing = (uint32_t *)reply->missing;
+    m.missing = (ProtobufCBinaryData){sizeof(reply->missing), (uint8_t *)reply->missing};
     m.n_segments = reply->segment_count;
     m.segments = segments.list;
-    m.whole = reply->whole;
     HTH_ASSERT(hth__reduce__part_reply__get_packed_size(&m) <= HTH_PART_BYTES_MAX);
     return hth__reduce__part_reply__pack(&m, out);
 }
@@ -69,23 +64,17 @@ enum hth_err hth_part_tensor(const struct hth_tensor *tensors, size_t count, uin
 
 /* A segment's length unpacked follows from its format and count: hth_codec_check compares. */
 static enum hth_err take_segments(Hth__Reduce__Segment *const *from, size_t count, uint64_t bytes,
-                                  struct hth_segment out[HTH_AVG_SEGMENTS_MAX])
+                                  struct hth_segment out[HTH_AVG_SEGMENTS_MAX],
+                                  uint32_t *floats)
 {
-    uint64_t floats = 0;
     if (count > HTH_AVG_SEGMENTS_MAX)
         return HTH_E_TOO_LARGE;
     for (size_t i = 0; i < count; i++) {
         struct hth_segment *s = &out[i];
         s->format = (enum hth_quant_format)HTH_MIN(from[i]->format, 255u);
         s->count = from[i]->floats;
-        floats += s->count;
     }
-    return hth_codec_check(out, (uint32_t)count, floats, bytes);
-}
-
-static bool weight_ok(double weight)
-{
-    return isfinite(weight) && weight >= 0 && weight <= HTH_AVG_WEIGHT_MAX * HTH_AVG_MEMBERS_MAX;
+    return hth_codec_check(out, (uint32_t)count, bytes, floats);
 }
 
 enum hth_err hth_part_open(const uint8_t *payload, size_t len, uint64_t bytes,
@@ -96,28 +85,13 @@ enum hth_err hth_part_open(const uint8_t *payload, size_t len, uint64_t bytes,
     if (m == NULL)
         return HTH_E_MALFORMED;
     HTH_GOTO(out, m->group.len == sizeof(out->group.b) ? HTH_OK : HTH_E_MALFORMED);
-    HTH_GOTO(out, weight_ok(m->weight) ? HTH_OK : HTH_E_RANGE);
-    HTH_GOTO(out, take_segments(m->segments, m->n_segments, bytes, out->segments));
+    HTH_GOTO(out, take_segments(m->segments, m->n_segments, bytes, out->segments, &out->floats));
     memcpy(out->group.b, m->group.data, sizeof(out->group.b));
     out->part = m->part;
-    out->weight = m->weight;
     out->segment_count = (uint32_t)m->n_segments;
 out:
     hth__reduce__part__free_unpacked(m, NULL);
     return err;
-}
-
-static enum hth_err take_missing(const Hth__Reduce__PartReply *m, struct hth_part_reply *out)
-{
-    if (m->n_missing > HTH_AVG_MEMBERS_MAX)
-        return HTH_E_TOO_LARGE;
-    for (size_t i = 0; i < m->n_missing; i++) {
-        if (m->missing[i] >= HTH_AVG_MEMBERS_MAX || (i > 0 && m->missing[i] <= m->missing[i - 1]))
-            return HTH_E_RANGE;
-        out->missing[i] = m->missing[i];
-    }
-    out->missing_count = (uint32_t)m->n_missing;
-    return HTH_OK;
 }
 
 enum hth_err hth_part_reply_open(const uint8_t *payload, size_t len, uint64_t bytes,
@@ -127,11 +101,9 @@ enum hth_err hth_part_reply_open(const uint8_t *payload, size_t len, uint64_t by
     Hth__Reduce__PartReply *m = hth__reduce__part_reply__unpack(NULL, len, payload);
     if (m == NULL)
         return HTH_E_MALFORMED;
-    HTH_GOTO(out, weight_ok(m->weight) ? HTH_OK : HTH_E_RANGE);
-    HTH_GOTO(out, take_missing(m, out));
-    HTH_GOTO(out, take_segments(m->segments, m->n_segments, bytes, out->segments));
-    out->weight = m->weight;
-    out->whole = m->whole;
+    HTH_GOTO(out, m->missing.len == sizeof(out->missing) ? HTH_OK : HTH_E_MALFORMED);
+    HTH_GOTO(out, take_segments(m->segments, m->n_segments, bytes, out->segments, &out->floats));
+    memcpy(out->missing, m->missing.data, sizeof(out->missing));
     out->segment_count = (uint32_t)m->n_segments;
 out:
     hth__reduce__part_reply__free_unpacked(m, NULL);

@@ -12,23 +12,21 @@
 #include "core/tensor.h"
 
 /* Segments of 7 + 6 + 6 bytes with their heads, and the rest. */
-#define HTH_PART_BYTES_MAX (HTH_AVG_SEGMENTS_MAX * 24 + HTH_AVG_MEMBERS_MAX * 2 + 128)
+#define HTH_PART_BYTES_MAX (HTH_AVG_SEGMENTS_MAX * 24 + 128)
 
 #define HTH_PART_NONE      UINT32_MAX /* asks: a round that is known has no such part */
 
 struct hth_part_head {
     struct hth_hash group;
     uint32_t part;
-    double weight;
+    uint32_t floats; /* of all segments; not packed */
     uint32_t segment_count;
     struct hth_segment segments[HTH_AVG_SEGMENTS_MAX];
 };
 
 struct hth_part_reply {
-    double weight;
-    uint32_t missing[HTH_AVG_MEMBERS_MAX];
-    uint32_t missing_count;
-    bool whole; /* narrow segments, too, are the mean itself */
+    uint8_t missing[HTH_AVG_MEMBERS_MAX / 8]; /* bits, by the place in the list */
+    uint32_t floats;                          /* as above */
     uint32_t segment_count;
     struct hth_segment segments[HTH_AVG_SEGMENTS_MAX];
 };
@@ -41,8 +39,8 @@ enum hth_err hth_part_tensor(const struct hth_tensor *tensors, size_t count,
 size_t hth_part_pack(const struct hth_part_head *part, uint8_t out[HTH_PART_BYTES_MAX]);
 size_t hth_part_reply_pack(const struct hth_part_reply *reply, uint8_t out[HTH_PART_BYTES_MAX]);
 
-/* `bytes` is the tensor's length. Errors: E_MALFORMED (grammar, the group's length), E_RANGE
- * (weight, missing), and those of hth_codec_check with the segments' own sum of floats. */
+/* `bytes` is the tensor's length. Errors: E_MALFORMED (grammar, the length of the group, or of what
+ * is missing), and those of hth_codec_check. */
 enum hth_err hth_part_open(const uint8_t *payload, size_t len, uint64_t bytes,
                            struct hth_part_head *out) HTH_MUST;
 enum hth_err hth_part_reply_open(const uint8_t *payload, size_t len, uint64_t bytes,

@@ -9,16 +9,6 @@
 
 #define THIN_BIT_S 2e6 /* a home's line, the worst that is worth it */
 
-const char *hth_reduce_drop_text(enum hth_reduce_drop drop)
-{
-    static const char *const texts[] = {
-#define TEXT(name, text) text,
-        HTH_REDUCE_DROP_MAP(TEXT)
-#undef TEXT
-    };
-    return (size_t)drop < HTH_ARRAY_LEN(texts) ? texts[drop] : "unknown";
-}
-
 /* ---- rounds: memory ------------------------------------------------------------------------ */
 
 struct hth_reduce_round *round_ref(struct hth_reduce_round *r)
@@ -253,7 +243,6 @@ static struct hth_reduce_round *round_new(struct hth_reducer *red, const struct 
     keep_opts(r);
     r->start_us = now;
     r->end_us = now + o->timeout_us;
-    weigh_members(r);
     return r;
 }
 

@@ -87,25 +87,16 @@ struct hth_reduce_member {
     bool stranger; /* has done nothing yet: nobody is patient with it before its values begin */
 };
 
-/* Why a member was not fully part of a round. */
-/* X(NAME, text) */
-#define HTH_REDUCE_DROP_MAP(X)                                                                     \
-    X(NONE, "took part")                                                                           \
-    X(LOST, "its connection was lost or could not be made")                                        \
-    X(SILENT, "no sign of life")                                                                   \
-    X(SLOW, "it lives, but its parts did not come in time")                                        \
-    X(REFUSED, "it refused parts, or what it said makes no sense")                                 \
-    X(NOT_FINITE, "it sent NaN or infinity")                                                       \
-    X(FAR, "what it calls the mean is further off than honest ones are")
-
+/* Why a member was not fully part of a round (reduce_watch.c has the sentences). */
 enum hth_reduce_drop {
-#define HTH_REDUCE_DROP_ENUM(name, text) HTH_REDUCE_DROP_##name,
-    HTH_REDUCE_DROP_MAP(HTH_REDUCE_DROP_ENUM)
-#undef HTH_REDUCE_DROP_ENUM
+    HTH_REDUCE_DROP_NONE,
+    HTH_REDUCE_DROP_LOST,
+    HTH_REDUCE_DROP_SILENT,
+    HTH_REDUCE_DROP_SLOW,
+    HTH_REDUCE_DROP_REFUSED,
+    HTH_REDUCE_DROP_NOT_FINITE,
+    HTH_REDUCE_DROP_FAR,
 };
-
-/* The sentence of the table. Never NULL. */
-const char *hth_reduce_drop_text(enum hth_reduce_drop drop);
 
 /* What became of one member, as seen from here. */
 struct hth_reduce_fate {

@@ -26,11 +26,10 @@ static double slowest_line(const struct hth_reduce_round *r)
  * at the other end that line waits as long: on slow lines parts are cut by time. */
 static uint64_t aim_of_part(uint64_t share, double slowest)
 {
-    uint64_t aim = HTH_MAX(share / PARTS_PER_SHARE, (uint64_t)PART_FLOATS_MIN);
+    uint64_t aim = HTH_MAX(share / PARTS_PER_SHARE, (uint64_t)4 * HTH_AVG_BLOCK_FLOATS);
     if (!isinf(slowest)) {
         uint64_t small = (uint64_t)(slowest / 8 / sizeof(float) * SLOW_PART_S);
-        small = HTH_MAX(small, (uint64_t)HTH_AVG_BLOCK_FLOATS);
-        aim = HTH_MIN(aim, HTH_MAX(small, share / SLOW_PARTS_PER_SHARE));
+        aim = HTH_MIN(aim, HTH_MAX(small, (uint64_t)HTH_AVG_BLOCK_FLOATS));
     }
     return HTH_MIN(aim, (uint64_t)HTH_AVG_PART_FLOATS_MAX);
 }
@@ -127,7 +126,7 @@ static void lay_out(struct hth_reduce_round *r)
                 continue;
             p->from = hth_new_array(struct reduce_contribution, r->is.member_count);
             for (uint32_t from = 0; from < r->is.member_count; from++)
-                p->from[from] = (struct reduce_contribution){.part = p, .member = from};
+                p->from[from] = (struct reduce_contribution){.part = p};
             p->from[i].state = m->is.weight > 0 ? GIVE_HERE : GIVE_NONE;
         }
     }

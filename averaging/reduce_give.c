@@ -21,6 +21,7 @@ struct give {
     enum hth_err err; /* of the arithmetic. Applying: the local values are kept */
     struct hth_part_head head;
     struct hth_part_reply reply;
+    double weight; /* in the mean */
 };
 
 static struct reduce_member_state *reducer_of(const struct reduce_part *p)
@@ -80,7 +81,7 @@ static void run_apply(struct hth_job *job)
     const float *own = (const float *)(const void *)p->round->is.values->data + p->first;
     if (g->err == HTH_OK)
         g->err = hth_codec_decode(g->reply.segments, g->reply.segment_count,
-                                  g->blob->data + g->offset, g->reply.whole ? NULL : own, y);
+                                  g->blob->data + g->offset, p->round->is.same ? NULL : own, y);
     if (g->err == HTH_OK && is_far(p, y, own))
         g->err = HTH_E_NORM;
     if (g->err != HTH_OK)
@@ -104,7 +105,7 @@ static void done_apply(struct hth_job *job, enum hth_err err)
         r->settled_floats += p->count;
         r->sends_left--;
         r->result.parts_kept += kept;
-        r->result.weight += (kept ? reduce_self(r)->is.weight : g->reply.weight) * p->count;
+        r->result.weight += (kept ? reduce_self(r)->is.weight : g->weight) * p->count;
         give_pump_all(r);
         round_check(r);
     }
@@ -133,38 +134,32 @@ static void keep(struct reduce_part *p)
 
 /* ---- answers ------------------------------------------------------------------------------- */
 
-/* A reducer has its own values: it is without them only where they are not finite. */
-static void note_missing(struct hth_reduce_round *r, uint32_t reducer,
-                         const struct hth_part_reply *reply)
+static bool is_missing(const struct give *g, uint32_t i)
 {
-    for (uint32_t i = 0; i < reply->missing_count; i++) {
-        if (reply->missing[i] < r->is.member_count)
-            r->members[reply->missing[i]].fate->parts_missing++;
-        if (reply->missing[i] == reducer)
-            r->members[reducer].fate->as_sender = HTH_REDUCE_DROP_NOT_FINITE;
-    }
+    return (g->reply.missing[i / 8] >> i % 8 & 1) != 0;
 }
 
-/* The answer fits the part and the group, or the reducer is not to be believed. Its weight follows
- * from who is in it: who could say less of it would keep a whole group below its quorum, round
- * after round, and look like one who answers well. */
-static enum hth_err open_answer(const struct reduce_part *p, const struct hth_rpc_result *result,
-                                struct hth_part_reply *reply)
+/* A reducer has its own values: it is without them only where they are not finite. */
+static void note_missing(const struct give *g)
 {
-    const struct hth_reduce_round *r = p->round;
-    uint64_t bytes, floats = 0;
-    double weight = r->group_weight;
+    struct hth_reduce_round *r = g->part->round;
+    for (uint32_t i = 0; i < r->is.member_count; i++)
+        r->members[i].fate->parts_missing += is_missing(g, i);
+    if (is_missing(g, g->part->to))
+        reducer_of(g->part)->fate->as_sender = HTH_REDUCE_DROP_NOT_FINITE;
+}
+
+/* The answer fits the part and the group, or the reducer is not to be believed. */
+static enum hth_err open_answer(struct give *g, const struct hth_rpc_result *result)
+{
+    const struct hth_reduce_round *r = g->part->round;
+    struct hth_part_reply *reply = &g->reply;
+    uint64_t bytes;
     HTH_TRY(hth_part_tensor(result->tensors, result->tensor_count, &bytes));
     HTH_TRY(hth_part_reply_open(result->payload, result->payload_len, bytes, reply));
-    if (reply->segment_count == 0)
-        return HTH_OK;
-    for (uint32_t i = 0; i < reply->segment_count; i++)
-        floats += reply->segments[i].count;
-    for (uint32_t i = 0; i < reply->missing_count; i++)
-        if (reply->missing[i] < r->is.member_count)
-            weight -= r->members[reply->missing[i]].is.weight;
-    /* Weights are sums in the order of members: the last bits may differ. */
-    if (floats == p->count && fabs(reply->weight - weight) <= 1e-9 * r->group_weight)
+    for (uint32_t i = 0; i < r->is.member_count; i++)
+        g->weight += is_missing(g, i) ? 0 : r->members[i].is.weight;
+    if (reply->segment_count == 0 || (reply->floats == g->part->count && g->weight > 0))
         return HTH_OK;
     return HTH_E_RANGE;
 }
@@ -175,13 +170,13 @@ static void on_reply(struct reduce_part *p, const struct hth_rpc_result *result)
     struct give *g = give_new(p);
     watch_progress(r, p->to);
     reducer_of(p)->put_off_us = 0;
-    g->err = open_answer(p, result, &g->reply);
+    g->err = open_answer(g, result);
     if (g->err != HTH_OK) {
         apply(g);
         give_fail(r, p->to, HTH_REDUCE_DROP_REFUSED);
         return;
     }
-    note_missing(r, p->to, &g->reply);
+    note_missing(g);
     uint64_t bytes = hth_codec_bytes(g->reply.segments, g->reply.segment_count);
     r->result.bytes_in += bytes;
     r->reducer->stats.bytes_in += bytes;
@@ -309,11 +304,11 @@ static void begin(struct reduce_part *p)
     p->waiting = false;
     head->group = r->is.group;
     head->part = (uint32_t)(p - r->parts);
-    head->weight = reduce_self(r)->is.weight;
-    head->segment_count = head->weight > 0 ? round_segments(p, head->segments) : 0;
+    bool brings = reduce_self(r)->is.weight > 0;
+    head->segment_count = brings ? round_segments(p, head->segments) : 0;
     if (p->bytes == 0) {
-        p->bytes = head->weight > 0 ? (uint32_t)hth_codec_bytes(head->segments, head->segment_count)
-                                    : p->count * (uint32_t)sizeof(float); /* the answer's */
+        p->bytes = brings ? (uint32_t)hth_codec_bytes(head->segments, head->segment_count)
+                          : p->count * (uint32_t)sizeof(float); /* the answer's */
         reducer_of(p)->under_way_bytes += p->bytes;
     }
     if (!hth_codec_is_fp32(head->segments, head->segment_count)) {

@@ -6,7 +6,6 @@
  *   reduce_cut.c    shares and parts
  *   reduce_give.c   a member's own parts: encoded, sent, answers applied
  *   reduce_take.c   the parts it reduces: contributions collected, summed, answered
- *   reduce_weigh.c  what a member's weight counts for
  *   reduce_watch.c  members that are lost, silent or slow
  *   reduce_sum.c    the arithmetic, on plain memory
  *   reduce_clip.c   the same where far values count less
@@ -21,19 +20,15 @@
 #include "averaging/part.h"
 #include "averaging/reduce.h"
 #include "core/mem.h"
-#include "core/metrics.h"
 
-#define UNIT_FLOATS          64u /* shares are whole multiples: tensors of 64-byte stretches */
-#define PART_FLOATS_MIN      (16u << 10)
-#define PARTS_PER_SHARE      8u     /* aimed at, so that sending, adding and answering overlap */
-#define LINE_BITS_FAST       1e9    /* bit/s; below, parts are small, and the group keeps pace: */
-#define SLOW_PART_S          1.3e-3 /* of the slowest line */
-#define SLOW_PARTS_PER_SHARE 1024u  /* at most, so that members' lists stay short */
-#define WINDOW_S             0.35 /* of the group's pace: so far is sent ahead of what is settled */
-#define START_PARTS          3.0  /* to each reducer at first, in the mean, and so far at least */
-#define HISTORIES_MAX        512u /* peers whose weights are remembered */
-#define WINDOW_BYTES         (4u << 20) /* in flight to one reducer */
-#define NUMBER_MAX           1e30f      /* in a sum that was not finite: larger ones are left out */
+#define UNIT_FLOATS     64u    /* shares are whole multiples: tensors of 64-byte stretches */
+#define PARTS_PER_SHARE 8u     /* aimed at, so that sending, adding and answering overlap */
+#define LINE_BITS_FAST  1e9    /* bit/s; below, parts are small, and the group keeps pace: */
+#define SLOW_PART_S     1.3e-3 /* of the slowest line */
+#define WINDOW_S        0.35 /* of the pace: so far is sent ahead of what is settled */
+#define START_PARTS     3.0  /* to each reducer at first, in the mean, and so far at least */
+#define WINDOW_BYTES    (4u << 20) /* in flight to one reducer */
+#define NUMBER_MAX      1e30f      /* in a sum that was not finite: larger ones are left out */
 
 /* ---- parts --------------------------------------------------------------------------------- */
 
@@ -47,7 +42,6 @@ enum give_state {
 struct reduce_contribution {
     struct reduce_part *part;
     enum give_state state;
-    uint32_t member;
     struct hth_rpc_request *req;    /* NULL: answered, canceled, or this member's own */
     struct hth_blob *blob, *answer; /* answer: room for one of narrow format */
     size_t offset;                  /* in blob */
@@ -75,7 +69,6 @@ struct reduce_part {
 struct reduce_member_state {
     struct hth_reduce_round *round;
     struct hth_reduce_member is;
-    double counts; /* of its weight, in the parts reduced here */
     struct hth_reduce_fate *fate;
     /* as sender, to this member */
     uint32_t got; /* parts reduced here that it has sent */
@@ -113,7 +106,6 @@ struct hth_reduce_round {
     struct hth_timer *timer;
     int64_t start_us, end_us;
     int64_t far_us;   /* the longest round trip */
-    int64_t first_us; /* when the first was heard; 0: nobody yet */
     double best_us;   /* that all parts would take most of the members, at their best pace */
     int64_t look_us;  /* when the next look is due */
     struct hth_reduce_fate *fates;   /* of all members */
@@ -130,11 +122,6 @@ struct reduce_early {
     int64_t until_us;
 };
 
-struct reduce_history {
-    struct hth_peer_id id;
-    double most; /* that its weight counted for, fading */
-};
-
 struct hth_reducer {
     struct hth_env *env;
     struct hth_rpc *rpc;
@@ -144,8 +131,6 @@ struct hth_reducer {
     struct reduce_early *early;                /* oldest first */
     struct hth_hash ended[HTH_AVG_ROUNDS_MAX]; /* a ring */
     uint32_t ended_count;
-    struct reduce_history histories[HISTORIES_MAX]; /* a ring */
-    uint32_t history_count;                         /* ever */
     struct hth_timer *timer;                        /* for early parts */
     struct hth_reducer_stats stats;
 };
@@ -215,11 +200,6 @@ void watch_say(const struct hth_reduce_round *r, uint32_t member, const char *ro
 /* For its values: it has some, and was not dropped. */
 bool watch_waits_for(const struct reduce_member_state *m);
 bool watch_due_as_reducer(const struct hth_reduce_round *r, uint32_t member);
-
-/* ---- reduce_weigh.c ------------------------------------------------------------------------ */
-
-/* When the round begins. */
-void weigh_members(struct hth_reduce_round *r);
 
 /* ---- reduce_sum.c -------------------------------------------------------------------------- */
 

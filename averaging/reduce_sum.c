@@ -9,9 +9,6 @@
 
 #include "averaging/reduce_int.h"
 
-/* Floats of the sum that stay in the first-level cache while all inputs pass by. */
-#define BLOCK_FLOATS 2048u
-
 /* As if added to zeros: -0 becomes 0 here, too. */
 CLONES static void scale_into(const float *restrict x, float a, float *restrict y, size_t n)
 {
@@ -52,11 +49,11 @@ static bool all_small(const float *x, size_t n)
     return true;
 }
 
-/* In stretches: the sum is read and written once. */
+/* In blocks, which stay in the first-level cache while all inputs pass by. */
 static bool add(const struct sum_input *in, uint32_t n, double weight, float *mean, uint32_t count)
 {
-    for (uint32_t at = 0; at < count; at += BLOCK_FLOATS) {
-        size_t len = HTH_MIN(count - at, BLOCK_FLOATS);
+    for (uint32_t at = 0; at < count; at += HTH_AVG_BLOCK_FLOATS) {
+        size_t len = HTH_MIN(count - at, HTH_AVG_BLOCK_FLOATS);
         bool first = true;
         for (uint32_t i = 0; i < n; i++) {
             float alpha = (float)(in[i].weight / weight);

@@ -38,18 +38,17 @@ static struct reduce_contribution *mine_of(const struct reduce_part *o)
 /* ---- answers ------------------------------------------------------------------------------- */
 
 static void reply(struct reduce_contribution *c, const struct hth_segment *segments,
-                  uint32_t segment_count, bool whole, struct hth_blob *blob, size_t offset)
+                  uint32_t segment_count, struct hth_blob *blob, size_t offset)
 {
     const struct reduce_part *o = c->part;
     struct hth_reduce_round *r = o->round;
     uint8_t payload[HTH_PART_BYTES_MAX];
-    struct hth_part_reply answer = {
-        .weight = o->weight, .whole = whole, .segment_count = segment_count};
+    struct hth_part_reply answer = {.segment_count = segment_count};
     if (segment_count > 0)
         memcpy(answer.segments, segments, segment_count * sizeof(segments[0]));
     for (uint32_t i = 0; i < r->is.member_count; i++)
         if (is_sender(&r->members[i]) && o->from[i].state != GIVE_HERE)
-            answer.missing[answer.missing_count++] = i;
+            answer.missing[i / 8] |= (uint8_t)(1u << i % 8);
     uint64_t bytes = hth_codec_bytes(segments, segment_count);
     struct hth_tensor tensor = {HTH_U8, 1, {bytes}, blob, offset};
     struct hth_rpc_body body = {payload, hth_part_reply_pack(&answer, payload), &tensor,
@@ -68,12 +67,11 @@ static void reply_mean(struct reduce_contribution *c)
     const struct reduce_contribution *mine = mine_of(o);
     const struct hth_segment whole = {HTH_QUANT_F32, o->count};
     if (!(o->weight > 0))
-        reply(c, NULL, 0, true, NULL, 0);
+        reply(c, NULL, 0, NULL, 0);
     else if (mine->blob != NULL)
-        reply(c, mine->segments, mine->segment_count, true, mine->blob, 0);
+        reply(c, mine->segments, mine->segment_count, mine->blob, 0);
     else
-        reply(c, &whole, 1, true, r->average,
-              (size_t)(o->first - r->average_first) * sizeof(float));
+        reply(c, &whole, 1, r->average, (size_t)(o->first - r->average_first) * sizeof(float));
 }
 
 /* Frees the values sent, which were used: a round may last long, and needs the room. */
@@ -255,7 +253,7 @@ static void done_sum(struct hth_job *job, enum hth_err err)
         for (uint32_t i = 0; i < r->is.member_count; i++) {
             struct reduce_contribution *c = &o->from[i];
             if (c->req != NULL && s->in[i].answered)
-                reply(c, c->segments, c->segment_count, false, c->answer, 0);
+                reply(c, c->segments, c->segment_count, c->answer, 0);
             else if (c->req != NULL) /* as the mean is, or it came while the job ran */
                 reply_mean(c);
             if (i != r->is.self)
@@ -320,7 +318,7 @@ static void begin_sum(struct reduce_part *o)
     for (uint32_t i = 0; i < r->is.member_count; i++) {
         struct reduce_contribution *c = &o->from[i];
         struct sum_input *in = &s->in[i];
-        in->weight = r->members[i].counts;
+        in->weight = r->members[i].is.weight;
         in->out = c->state != GIVE_HERE;
         if (in->out)
             continue;
@@ -369,19 +367,14 @@ static void on_cancel(void *arg)
 static const char *misfit(const struct hth_reduce_round *r, uint32_t member,
                           const struct hth_part_head *head, enum hth_err *err)
 {
-    const struct reduce_member_state *self = reduce_self(r);
-    uint64_t floats = 0;
+    const struct reduce_member_state *self = reduce_self(r), *from = &r->members[member];
     *err = HTH_E_RANGE;
-    if (head->weight != r->members[member].is.weight || !reduce_hears(&r->members[member].is))
-        return "the weight is not the one that the group knows";
-    if (head->weight == 0 && head->segment_count > 0)
-        return "values without a weight";
+    if (!reduce_hears(&from->is) || (!is_sender(from) && head->segment_count > 0))
+        return "this member has no values for the group";
     if (head->part < self->first_part || head->part - self->first_part >= self->part_count)
         return "this part is reduced by another member";
-    for (uint32_t i = 0; i < head->segment_count; i++)
-        floats += head->segments[i].count;
     *err = HTH_E_BAD_SHAPE;
-    if (head->segment_count > 0 && floats != r->parts[head->part].count)
+    if (head->segment_count > 0 && head->floats != r->parts[head->part].count)
         return "the part has another number of floats";
     *err = HTH_E_DUPLICATE;
     if (r->parts[head->part].from[member].state != GIVE_NONE)
@@ -422,7 +415,7 @@ void take_part(struct hth_reduce_round *r, struct hth_rpc_request *req,
         c->blob = hth_blob_ref(blob);
         c->offset = offset;
     }
-    if (head->segment_count == 0 && head->weight > 0 && !o->summing)
+    if (head->segment_count == 0 && is_sender(&r->members[member]) && !o->summing)
         r->members[member].fate->as_sender = HTH_REDUCE_DROP_NOT_FINITE; /* by its own word */
     r->members[member].got++;
     r->result.bytes_in += bytes;

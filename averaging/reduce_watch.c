@@ -6,8 +6,7 @@
  *
  *   lost     its connection is
  *   silent   not a byte came from it for silence_us and two round trips; while a connection to it
- *            is being made, as long again as until the first of the others was heard (at most
- *            DIAL_US), and four round trips to who is farthest
+ *            is being made, four round trips to who is farthest more, or DIAL_US if there is nobody
  *   absent   no part and no answer of it came in silence_us and two round trips, and asked it says
  *            that it does not know the round
  *   closed   as a reducer: for three times silence_us it had no room for any part
@@ -65,6 +64,12 @@ bool watch_due_as_reducer(const struct hth_reduce_round *r, uint32_t i)
 void watch_say(const struct hth_reduce_round *r, uint32_t i, const char *role,
                enum hth_reduce_drop why)
 {
+    static const char *const texts[] = {
+        [HTH_REDUCE_DROP_LOST] = "its connection was lost or could not be made",
+        [HTH_REDUCE_DROP_SILENT] = "no sign of life",
+        [HTH_REDUCE_DROP_SLOW] = "it lives, but its parts did not come in time",
+        [HTH_REDUCE_DROP_REFUSED] = "it refused parts, or what it said makes no sense",
+        [HTH_REDUCE_DROP_FAR] = "what it calls the mean is further off than honest ones are"};
     char text[HTH_PEER_SHORT_LEN];
     struct hth_env *env = r->reducer->env;
     HTH_LOG(env, HTH_INFO, HTH_SUB_AVG,
@@ -72,7 +77,7 @@ void watch_say(const struct hth_reduce_round *r, uint32_t i, const char *role,
             "ago, we were %lld ms late)",
             r->is.group.b[0], r->is.group.b[1], r->is.group.b[2], r->is.group.b[3],
             hth_peer_id_short(&r->members[i].is.id, text), role,
-            (long long)((hth_now_us(env) - r->start_us) / HTH_US_PER_MS), hth_reduce_drop_text(why),
+            (long long)((hth_now_us(env) - r->start_us) / HTH_US_PER_MS), texts[why],
             (long long)((hth_now_us(env) - r->members[i].heard_us) / HTH_US_PER_MS),
             (long long)(hth_rpc_late_us(r->reducer->rpc) / HTH_US_PER_MS));
 }
@@ -111,8 +116,6 @@ void watch_progress(struct hth_reduce_round *r, uint32_t i)
     struct reduce_member_state *m = &r->members[i];
     m->heard_us = m->progress_us = hth_now_us(r->reducer->env);
     m->gives_us = m->gives_us != 0 ? m->gives_us : m->heard_us;
-    if (r->first_us == 0)
-        r->first_us = m->heard_us;
 }
 
 static void listen_to(struct hth_reduce_round *r, struct reduce_member_state *m,
@@ -177,8 +180,7 @@ static void judge(struct hth_reduce_round *r, uint32_t i, const struct hth_rpc_p
         return;
     }
     if (info->dialing)
-        limit_us += (r->first_us != 0 ? HTH_MIN(r->first_us - r->start_us, DIAL_US) : DIAL_US) +
-                    DIAL_RTTS * r->far_us;
+        limit_us += r->far_us > 0 ? DIAL_RTTS * r->far_us : DIAL_US;
     if (now - m->heard_us >= limit_us)
         watch_drop(r, i, HTH_REDUCE_DROP_SILENT);
     if (m->put_off_us != 0 && now - m->put_off_us >= 3 * o->silence_us + late_us)

@@ -30,7 +30,6 @@
 
 #define TURNED   -8.0f /* factor on the last average */
 #define NOISE    0.05f /* largest absolute value of made-up numbers */
-#define GROUPS   8     /* whose weight a perjurer remembers */
 #define NO_PAUSE (200 * HTH_US_PER_MS)
 #define FOUNDED  (UINT64_C(1) << 31) /* samples that a pretender's chain claims */
 
@@ -60,11 +59,6 @@ struct perjurer {
     hth_avg_round_fn *fn; /* the helper's */
     void *arg;
     struct hth_timer *timer; /* leaves its group */
-    struct {
-        struct hth_hash name;
-        double weight;
-    } group[GROUPS]; /* a ring */
-    uint32_t groups;
     uint64_t lies;
 };
 
@@ -160,33 +154,13 @@ static const struct hth_averager_ops lying_ops = {
 
 /* ---- parts ----------------------------------------------------------------------------------- */
 
-/* The weight of all members of that group, as the own reducer knows it; 0: the group has not begun
- * here. An answer with another weight would be detected. */
-static double weight_of(struct perjurer *p, const struct hth_hash *group)
-{
-    for (uint32_t i = 0; i < GROUPS; i++)
-        if (memcmp(&p->group[i].name, group, sizeof(*group)) == 0)
-            return p->group[i].weight;
-    for (uint32_t i = 0; i < p->avg.reducer->round_count; i++) {
-        const struct hth_reduce_round *r = p->avg.reducer->rounds[i];
-
-        if (memcmp(&r->is.group, group, sizeof(*group)) != 0)
-            continue;
-        p->group[p->groups % GROUPS].name = *group;
-        p->group[p->groups++ % GROUPS].weight = r->group_weight;
-        return r->group_weight;
-    }
-    return 0;
-}
-
 /* Answer a part as a reducer would, with numbers that follow from `seed`. */
 static void answer(struct perjurer *p, struct hth_rpc_request *req, uint64_t seed)
 {
     size_t len, count;
     const uint8_t *payload = hth_rpc_payload(req, &len);
     const struct hth_tensor *t = hth_rpc_tensors(req, &count);
-    struct hth_part_reply reply = {.weight = 0};
-    struct hth_segment whole = {.format = HTH_QUANT_F32};
+    struct hth_part_reply reply = {.floats = 0};
     struct hth_tensor out = {.dtype = HTH_U8, .ndim = 1};
     uint8_t bytes[HTH_PART_BYTES_MAX];
     struct hth_rpc_body body = {.payload = bytes, .tensors = &out};
@@ -196,22 +170,14 @@ static void answer(struct perjurer *p, struct hth_rpc_request *req, uint64_t see
         hth_rpc_refuse(req, HTH_E_MALFORMED, 0, NULL);
         return;
     }
-    reply.weight = weight_of(p, &head.group);
-    for (uint32_t i = 0; i < head.segment_count; i++)
-        whole.count += head.segments[i].count;
-    out.dim[0] = whole.count * sizeof(float);
-    if (whole.count > 0 && reply.weight > 0 &&
-        hth_env_blob_new(p->place.env, out.dim[0], NULL, &out.blob) == HTH_OK) {
-        for (uint32_t i = 0; out.blob->data != NULL && i < whole.count; i++) {
+    out.dim[0] = head.floats * sizeof(float);
+    if (head.floats > 0 && hth_env_blob_new(p->place.env, out.dim[0], NULL, &out.blob) == HTH_OK) {
+        for (uint32_t i = 0; out.blob->data != NULL && i < head.floats; i++) {
             float x = hth_malice_made_up(seed + head.part, i);
             memcpy(out.blob->data + i * sizeof(x), &x, sizeof(x));
         }
-        reply.segments[0] = whole;
+        reply.segments[0] = (struct hth_segment){HTH_QUANT_F32, head.floats};
         reply.segment_count = body.tensor_count = 1;
-    }
-    if (reply.weight == 0) { /* as an honest reducer answers that is a moment late */
-        hth_rpc_refuse(req, HTH_E_BUSY, 20 * HTH_US_PER_MS, NULL);
-        return;
     }
     body.payload_len = hth_part_reply_pack(&reply, bytes);
     hth_rpc_reply(req, &body);

@@ -132,7 +132,7 @@ static void answer_lie(void *arg, struct hth_rpc_request *req)
     struct reduce_peer *p = arg;
     const struct reduce_lie *lie = &p->lie;
     uint32_t width = lie->format == HTH_QUANT_BF16 ? 2 : 4;
-    struct hth_part_reply reply = {.weight = lie->weight};
+    struct hth_part_reply reply = {.floats = 0};
     struct hth_segment whole = {.format = width == 2 ? HTH_QUANT_BF16 : HTH_QUANT_F32};
     uint8_t bytes[HTH_PART_BYTES_MAX];
     struct hth_tensor out = {.dtype = HTH_U8, .ndim = 1};
@@ -143,8 +143,7 @@ static void answer_lie(void *arg, struct hth_rpc_request *req)
     const uint8_t *payload = hth_rpc_payload(req, &len);
 
     assert_ok(hth_part_open(payload, len, count > 0 ? t->dim[0] : 0, &head));
-    for (uint32_t i = 0; i < head.segment_count; i++)
-        whole.count += head.segments[i].count;
+    whole.count = head.floats;
     if (lie->refuses || whole.count == 0) {
         hth_rpc_refuse(req, HTH_E_RANGE, 0, "no");
         return;
@@ -154,10 +153,7 @@ static void answer_lie(void *arg, struct hth_rpc_request *req)
     assert_ok(hth_env_blob_new(p->env, out.dim[0], NULL, &out.blob));
     for (uint32_t i = 0; i < whole.count; i++) /* the upper half of a float is a bf16 */
         memcpy(out.blob->data + (size_t)i * width, (const char *)&lie->value + 4 - width, width);
-    for (uint32_t i = 0; i < p->swarm->n && lie->weight == 0; i++)
-        reply.weight += p->swarm->member[i].weight;
     reply.missing[0] = lie->missing;
-    reply.missing_count = lie->missing > 0;
     reply.segments[0] = whole;
     reply.segment_count = 1;
     body.payload_len = hth_part_reply_pack(&reply, bytes);

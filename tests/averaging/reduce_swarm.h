@@ -19,8 +19,7 @@ struct reduce_swarm;
 struct reduce_lie {
     float value;                  /* of all floats */
     enum hth_quant_format format; /* of the answer: fp32 or bf16 */
-    double weight;                /* 0: of all members */
-    uint32_t missing;             /* one who is said not to be in it; 0: nobody */
+    uint8_t missing;              /* bits: who is said not to be in it */
     bool brief, garbage, refuses; /* a float less; no message; or no answer at all */
 };
 

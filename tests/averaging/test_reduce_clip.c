@@ -138,28 +138,6 @@ TEST(liars)
     assert_true(lied_to(5, 1, HUGE_VALUES, 2, HTH_QUANT_INT8) < bound(1.0 / 5) + 0.1);
 }
 
-/* What a weight counts for at most doubles with each round, whatever is claimed. */
-TEST(weights_grow_slowly)
-{
-    struct reduce_swarm s;
-
-    begin(&s, 16, 5, 2, COUNT);
-    for (double counts = 1; counts <= 8; counts *= 2) {
-        s.member[4].weight = counts > 1 ? HTH_AVG_WEIGHT_MAX : 1;
-        swarm_round(&s);
-        check_same(&s);
-        for (uint64_t k = 0; k < COUNT; k += 100) {
-            double sum = counts * (double)values_of(&s.peer[4])[k];
-
-            for (uint32_t i = 0; i < 4; i++)
-                sum += (double)values_of(&s.peer[i])[k];
-            assert_close(average_of(&s.peer[0])[k], sum / (4 + counts), 0, 1e-5);
-        }
-        swarm_next(&s);
-    }
-    swarm_free(&s);
-}
-
 /* More than half have the very same values: nothing else counts. */
 TEST(all_alike)
 {

@@ -58,7 +58,6 @@ static struct {
     struct hth_avg_member joined[PEERS]; /* from their messages */
     bool has_joined[PEERS];
     struct hth_hash group;
-    double weight; /* sum of the last list */
     struct hth_part_head part;
     uint32_t floats; /* of that part */
     struct held {
@@ -142,13 +141,11 @@ static uint32_t make_list(struct hth_avg_member members[2 * PEERS])
 {
     uint32_t who = take8(), count = 0;
 
-    s.weight = 0;
     for (uint32_t i = 0; i < PEERS; i++) {
         if ((who >> i & 1) == 0 && !(i < HONEST && s.has_joined[i]))
             continue;
         members[count] = i < HONEST || s.has_joined[i] ? s.joined[i] : make_member(&s.peer[i]);
-        members[count].id = s.peer[i].env->self;
-        s.weight += members[count++].weight;
+        members[count++].id = s.peer[i].env->self;
     }
     if ((who & 128) != 0 && count > 0) { /* a duplicate, or an unknown peer */
         members[count] = members[take8() % count];
@@ -215,16 +212,10 @@ static void answer_part(struct hth_rpc_request *req)
 {
     uint8_t payload[HTH_PART_BYTES_MAX];
     uint32_t how = take8();
-    struct hth_part_reply reply = {.whole = (how & 4) != 0};
+    struct hth_part_reply reply = {.missing = {(how & 8) != 0 ? (uint8_t)take8() : 0}};
     struct hth_tensor tensor = {HTH_U8, 1, {0}, NULL, 0};
     struct hth_rpc_body body = {payload, 0, &tensor, 0};
 
-    for (uint32_t i = 0, bits = (how & 8) != 0 ? take8() : 0; i < 8; i++)
-        if ((bits >> i & 1) != 0)
-            reply.missing[reply.missing_count++] = i;
-    reply.weight = (how & 16) != 0 ? take_number() : s.weight;
-    for (uint32_t i = 0; i < reply.missing_count && (how & 32) != 0; i++)
-        reply.weight -= 1;
     tensor.blob = make_segments(reply.segments, &reply.segment_count);
     if (tensor.blob != NULL)
         tensor.dim[0] = tensor.blob->size;
@@ -371,7 +362,6 @@ static void say_part(struct peer *foe)
     struct hth_tensor tensor = {HTH_U8, 1, {0}, NULL, 0};
 
     part.part = (how >> 2) % 8;
-    part.weight = (how & 32) != 0 ? take_number() : s.joined[index_of(&foe->env->self)].weight;
     if ((how & 64) != 0)
         part.group.b[0] ^= (uint8_t)take8();
     if ((how & 128) == 0)

@@ -98,12 +98,12 @@ static void lie_about_parameters(struct hth_trainer *t)
 
 /* ---- means ----------------------------------------------------------------------------------- */
 
-static double weight_of(const struct hth_reducer *red, const struct hth_hash *group)
+static bool has_begun(const struct hth_reducer *red, const struct hth_hash *group)
 {
     for (uint32_t i = 0; i < red->round_count; i++)
         if (memcmp(&red->rounds[i]->is.group, group, sizeof(*group)) == 0)
-            return red->rounds[i]->group_weight;
-    return 0;
+            return true;
+    return false;
 }
 
 /* The mean of each part that is sent to it is 1000, and everybody is in it. */
@@ -113,27 +113,23 @@ static void answer(void *arg, struct hth_rpc_request *req)
     size_t len, count;
     const uint8_t *payload = hth_rpc_payload(req, &len);
     const struct hth_tensor *in = hth_rpc_tensors(req, &count);
-    struct hth_part_reply reply = {.weight = 0};
-    struct hth_segment whole = {.format = HTH_QUANT_F32};
+    struct hth_part_reply reply = {.floats = 0};
     struct hth_tensor out = {.dtype = HTH_U8, .ndim = 1};
     uint8_t bytes[HTH_PART_BYTES_MAX];
     struct hth_rpc_body body = {.payload = bytes, .tensors = &out};
     struct hth_part_head head;
 
     assert_ok(hth_part_open(payload, len, count > 0 ? in[0].dim[0] : 0, &head));
-    for (uint32_t i = 0; i < head.segment_count; i++)
-        whole.count += head.segments[i].count;
-    reply.weight = weight_of(t->opts.share.reducer, &head.group);
-    if (reply.weight == 0) {
+    if (!has_begun(t->opts.share.reducer, &head.group)) {
         hth_rpc_refuse(req, HTH_E_BUSY, 20 * HTH_US_PER_MS, NULL);
         return;
     }
-    out.dim[0] = whole.count * sizeof(float);
-    if (whole.count > 0) {
+    out.dim[0] = head.floats * sizeof(float);
+    if (head.floats > 0) {
         assert_ok(hth_env_blob_new(t->env, out.dim[0], NULL, &out.blob));
-        for (uint32_t i = 0; i < whole.count; i++)
+        for (uint32_t i = 0; i < head.floats; i++)
             ((float *)(void *)out.blob->data)[i] = 1000;
-        reply.segments[0] = whole;
+        reply.segments[0] = (struct hth_segment){HTH_QUANT_F32, head.floats};
         reply.segment_count = body.tensor_count = 1;
     }
     body.payload_len = hth_part_reply_pack(&reply, bytes);
@@ -298,7 +294,7 @@ TEST(a_liar_on_a_grid_soon_reduces_nothing)
 {
     int64_t took_us[2] = {0};
 
-    for (uint64_t seed = 1; seed <= 6; seed++)
+    for (uint64_t seed = 5; seed <= 10; seed++)
         for (int lies = 0; lies < 2; lies++) {
             play_on("3x3", seed, HTH_SHARE_BATCH, 9, lies ? REDUCES : CALM, HTH_AVG_CLIP);
             took_us[lies] += hth_world_now_us(scene.crew->world);
