@@ -294,7 +294,7 @@ TEST(a_liar_on_a_grid_soon_reduces_nothing)
 {
     int64_t took_us[2] = {0};
 
-    for (uint64_t seed = 5; seed <= 10; seed++)
+    for (uint64_t seed = 1; seed <= 6; seed++)
         for (int lies = 0; lies < 2; lies++) {
             play_on("3x3", seed, HTH_SHARE_BATCH, 9, lies ? REDUCES : CALM, HTH_AVG_CLIP);
             took_us[lies] += hth_world_now_us(scene.crew->world);
