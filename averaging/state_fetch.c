@@ -27,7 +27,7 @@
 #define DESCRIBE_US (2 * HTH_US_PER_S)    /* for a description */
 #define HEDGE_US    (1 * HTH_US_PER_S)    /* for a description, before others are asked, too */
 #define DONORS      4                     /* asked at first */
-#define PART_US     (500 * HTH_US_PER_MS) /* for a part, and as slow as: */
+#define PART_US     (3 * HTH_US_PER_S)    /* for a part, and as slow as: */
 #define PART_RATE   1e6                   /* bytes a second, with all that is in flight */
 #define WINDOW      2                     /* parts in flight of a donor, and one more for each */
 #define LATE_US     (300 * HTH_US_PER_MS) /* for a part while another donor has nothing to do */

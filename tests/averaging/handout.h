@@ -69,6 +69,7 @@ struct hth_state_fetch_opts fetch_opts(struct handout *f);
 void start(struct handout *f, struct hth_state_fetch_opts *o);
 /* It ends well in that time. */
 void finish(struct handout *f, int64_t within_us);
+uint32_t parts_done(const struct handout *f);
 /* A third of the parts are there. */
 bool part_way(void *fixture);
 /* What came is this donor's. */

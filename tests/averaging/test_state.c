@@ -339,6 +339,32 @@ TEST(snapshot_stays_while_fetched)
     tear_down(&f);
 }
 
+/* While its owner averages; it may be freed meanwhile. */
+TEST(snapshot_waits_for_a_round)
+{
+    for (int ends = 0; ends < 2; ends++) {
+        struct handout f;
+        uint32_t done;
+
+        setup_world(&f, 25, false);
+        add(&f, 12, 5, false);
+        begin_part_way(&f);
+        hth_state_donor_yield(f.peer[0].donor, true);
+        hth_world_run_for(f.world, 100 * MS); /* what was under way */
+        done = parts_done(&f);
+        hth_world_run_for(f.world, 4 * S); /* it is asked again meanwhile */
+        assert_int_equal(parts_done(&f), done);
+        f.peer[0].step++;
+        if (ends) {
+            hth_state_donor_yield(f.peer[0].donor, false);
+            finish(&f, 4 * S);
+            assert_int_equal(f.result.step, 12);
+            assert_int_equal(f.result.bytes, BYTES);
+        }
+        tear_down(&f);
+    }
+}
+
 /* A part takes longer than a whole line has for one; many are in flight. */
 TEST(slow_line_of_its_own)
 {
