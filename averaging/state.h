@@ -148,7 +148,6 @@ struct hth_state_fetch_opts {
      * errors leave the donor out. May not free the fetch. */
     enum hth_err (*judge)(void *arg, const struct hth_rpc_target *donor, const uint8_t *meta,
                           size_t meta_len);
-    uint32_t parts_in_flight;  /* of each donor */
     struct hth_budget *budget; /* of the blob; NULL: none */
     int64_t patience_us;       /* it looks for donors so long, since it began or a part came */
     /* HTH_OK; E_NOT_FOUND: no holder is left; E_AGAIN; E_TIMEOUT: out of patience. No result with

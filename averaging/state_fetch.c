@@ -20,17 +20,13 @@
 #include "core/mem.h"
 #include "rpc/rpc.h"
 
-#define LOOK_US     (50 * HTH_US_PER_MS)  /* between two looks around */
-#define GRACE_US    (150 * HTH_US_PER_MS) /* after the first description, for more */
-#define FAILS       4 /* a holder is left out that is behind or silent so often */
-#define BEHIND_US   (250 * HTH_US_PER_MS) /* before it is asked again */
-#define DESCRIBE_US (2 * HTH_US_PER_S)    /* for a description */
-#define HEDGE_US    (1 * HTH_US_PER_S)    /* for a description, before others are asked, too */
-#define DONORS      4                     /* asked at first */
-#define PART_US     (3 * HTH_US_PER_S)    /* for a part, and as slow as: */
-#define PART_RATE   1e6                   /* bytes a second, with all that is in flight */
-#define WINDOW      2                     /* parts in flight of a donor, and one more for each */
-#define LATE_US     (300 * HTH_US_PER_MS) /* for a part while another donor has nothing to do */
+#define LOOK_US   (50 * HTH_US_PER_MS)  /* between two looks around */
+#define LATE_US   (250 * HTH_US_PER_MS) /* for an answer while another donor has given one */
+#define ANSWER_US (3 * HTH_US_PER_S)    /* for any answer, and for a part as slow as: */
+#define PART_RATE 1e6                   /* bytes a second, with all that is in flight */
+#define FAILS     4 /* a holder is left out that is behind or silent so often */
+#define DONORS    4 /* asked at first */
+#define PARTS     8 /* in flight of a donor: one, and one more for each that came */
 
 enum part_state { PART_MISSING, PART_ASKED, PART_CHECKED, PART_DONE };
 
@@ -224,11 +220,11 @@ static void on_described(void *arg, const struct hth_rpc_result *r)
     int64_t us = INT64_MAX;
 
     h->describing = NULL;
-    h->window = WINDOW;
+    h->window = 1;
     if (err == HTH_E_AGAIN || err == HTH_E_BUSY || hth_err_class(err) == HTH_CLASS_LOCAL)
         us = LOOK_US;
     else if ((err == HTH_E_STALE || err == HTH_E_TIMEOUT) && ++h->fails < FAILS)
-        us = BEHIND_US; /* its next one may do */
+        us = LATE_US; /* its next one may do */
     if (err != HTH_OK)
         put_off(h, us, r->remote ? r->text : hth_err_text(err));
     pump(h->fetch);
@@ -261,7 +257,7 @@ static void ask_to_describe(struct holder *h)
 
     if (h->asked_us == 0)
         h->asked_us = hth_now_us(f->env);
-    err = call(h, HTH_STATE_METHOD_DESCRIBE, 0, DESCRIBE_US, on_described, h, &h->describing);
+    err = call(h, HTH_STATE_METHOD_DESCRIBE, 0, ANSWER_US, on_described, h, &h->describing);
     if (err != HTH_OK)
         put_off(h, INT64_MAX, hth_err_text(err));
 }
@@ -269,7 +265,7 @@ static void ask_to_describe(struct holder *h)
 /* Those that have nothing for long do not count. */
 static bool are_enough_asked(const struct hth_state_fetch *f)
 {
-    int64_t since_us = hth_now_us(f->env) - HEDGE_US;
+    int64_t since_us = hth_now_us(f->env) - ANSWER_US;
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < f->holders; i++) {
@@ -341,7 +337,7 @@ static enum hth_err settle(struct hth_state_fetch *f)
         else if (best == NULL || is_better(f, &h->desc, best))
             best = &h->desc;
     }
-    if (f->first_answer_us == 0 || (waiting && hth_now_us(f->env) < f->first_answer_us + GRACE_US))
+    if (f->first_answer_us == 0 || (waiting && hth_now_us(f->env) < f->first_answer_us + LATE_US))
         return HTH_OK;
     if (best == NULL)
         return f->unjudged ? HTH_E_AGAIN : HTH_OK;
@@ -513,7 +509,7 @@ static int64_t part_timeout_us(const struct holder *h)
 
     for (uint32_t i = 0; i < f->holders; i++)
         in_flight += f->holder[i].in_flight;
-    return (PART_US + (int64_t)(1e6 * in_flight * (double)f->desc.part_bytes / PART_RATE))
+    return (ANSWER_US + (int64_t)(1e6 * in_flight * (double)f->desc.part_bytes / PART_RATE))
            << HTH_MIN(h->fails, FAILS); /* so that each is longer */
 }
 
@@ -562,7 +558,7 @@ static void ask_parts(struct hth_state_fetch *f)
         for (uint32_t i = 0; i < f->holders; i++) {
             struct holder *h = &f->holder[i];
 
-            if (!may_give(h) || h->in_flight >= HTH_MIN(h->window, f->opts.parts_in_flight))
+            if (!may_give(h) || h->in_flight >= HTH_MIN(h->window, PARTS))
                 continue;
             while (part < f->desc.parts && f->state[part] != PART_MISSING)
                 part++;
@@ -640,7 +636,7 @@ static void take_holders(struct hth_state_fetch *f, const struct hth_state_fetch
     if (!o->mean)
         hth_rng_shuffle(&rng, at, o->holders_count, sizeof(at[0]));
     for (uint32_t i = 0; i < o->holders_count; i++)
-        f->holder[f->holders++] = (struct holder){.fetch = f, .at = at[i], .window = WINDOW};
+        f->holder[f->holders++] = (struct holder){.fetch = f, .at = at[i], .window = 1};
     f->opts.holders = NULL;
 }
 
@@ -652,7 +648,7 @@ enum hth_err hth_state_fetch_new(struct hth_env *env, struct hth_rpc *rpc,
 
     *out = NULL;
     if (o->on_done == NULL || o->bytes == 0 || o->bytes > HTH_STATE_BYTES_MAX ||
-        o->parts_in_flight == 0 || o->holders_count == 0 || o->holders_count > HTH_STATE_DONORS_MAX)
+        o->holders_count == 0 || o->holders_count > HTH_STATE_DONORS_MAX)
         return HTH_E_CONFIG;
     HTH_TRY(hth_env_blob_new(env, o->bytes, o->budget, &values));
     f = hth_new(struct hth_state_fetch);

@@ -16,7 +16,6 @@
 /* A donor makes a new snapshot rather than give one that is so many steps older than the wanted
  * head: the means since have to last until the state has come. */
 #define STATE_STEPS 8
-#define PARTS       8                   /* in flight of each donor */
 #define STALL_US    (20 * HTH_US_PER_S) /* without progress, */
 #define REFUSED_US  HTH_US_PER_S        /* ... after a state of no use */
 
@@ -211,7 +210,6 @@ static enum hth_err fetch(struct hth_arrive *a, struct hth_state_fetch_opts *o,
     for (uint32_t i = 0; i < a->holders.count; i++)
         holder[i] = (struct hth_rpc_target){a->holders.peer[i].id, a->holders.peer[i].addr};
     o->schema = a->opts.schema;
-    o->parts_in_flight = PARTS;
     o->budget = a->opts.budget;
     o->patience_us = a->refused ? REFUSED_US : STALL_US;
     o->holders = holder;

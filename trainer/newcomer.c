@@ -22,7 +22,6 @@
 #define STALLED_US (45 * HTH_US_PER_S)
 #define OTHERS_US  (5 * HTH_US_PER_S) /* then others are asked for a state */
 #define HOLDERS    16                 /* that are named to a fetch */
-#define PARTS      4                  /* in flight from each */
 
 /* ---- who is ahead ---------------------------------------------------------------------------- */
 
@@ -211,7 +210,6 @@ static void fetch(struct hth_trainer *t)
                                      .step_min = t->stats.updates + 1,
                                      .holders = holders,
                                      .judge = judge,
-                                     .parts_in_flight = PARTS,
                                      .patience_us = OTHERS_US,
                                      .budget = t->opts.budget,
                                      .on_done = on_fetched,

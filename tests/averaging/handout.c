@@ -151,7 +151,6 @@ struct hth_state_fetch_opts fetch_opts(struct handout *f)
 {
     return (struct hth_state_fetch_opts){.schema = SCHEMA,
                                          .bytes = BYTES,
-                                         .parts_in_flight = 4,
                                          .patience_us = 20 * S,
                                          .on_done = on_done,
                                          .arg = f};
@@ -170,6 +169,15 @@ void start(struct handout *f, struct hth_state_fetch_opts *o)
         if (f->peer[i].values != NULL)
             f->holders[o->holders_count++] = target_of(&f->peer[i]);
     assert_ok(hth_state_fetch_new(f->newcomer->env, f->newcomer->rpc, o, &f->fetch));
+}
+
+void start_slowly(struct handout *f, struct hth_state_fetch_opts *o)
+{
+    struct hth_device slow = HTH_DEVICE_INIT;
+
+    start(f, o);
+    slow.down_bytes_per_s = 400e3;
+    hth_node_set_device(f->newcomer->node, &slow);
 }
 
 static bool is_done(void *arg)

@@ -213,8 +213,7 @@ static void begin_part_way(struct handout *f)
 {
     struct hth_state_fetch_opts o = fetch_opts(f);
 
-    o.parts_in_flight = 1;
-    start(f, &o);
+    start_slowly(f, &o);
     assert_true(hth_world_run_until_true(f->world, part_way, f, 20 * S));
     assert_false(f->done);
 }
@@ -350,7 +349,7 @@ TEST(snapshot_waits_for_a_round)
         add(&f, 12, 5, false);
         begin_part_way(&f);
         hth_state_donor_yield(f.peer[0].donor, true);
-        hth_world_run_for(f.world, 100 * MS); /* what was under way */
+        hth_world_run_for(f.world, S); /* what was under way */
         done = parts_done(&f);
         hth_world_run_for(f.world, 4 * S); /* it is asked again meanwhile */
         assert_int_equal(parts_done(&f), done);
@@ -376,7 +375,6 @@ TEST(slow_line_of_its_own)
     for (int i = 0; i < 4; i++)
         add(&f, 12, 5, false);
     o = fetch_opts(&f);
-    o.parts_in_flight = 8;
     start(&f, &o);
     slow.down_bytes_per_s = 520e3; /* 32 parts in a second, the first 8 in a quarter */
     hth_node_set_device(f.newcomer->node, &slow);
@@ -475,7 +473,6 @@ TEST(options_are_checked)
     REFUSED(holders_count, HTH_STATE_DONORS_MAX + 1);
     REFUSED(bytes, 0);
     REFUSED(bytes, HTH_STATE_BYTES_MAX + 1);
-    REFUSED(parts_in_flight, 0);
     REFUSED(on_done, NULL);
 #undef REFUSED
     tear_down(&f);
