@@ -22,16 +22,14 @@
 #include "core/mem.h"
 #include "rpc/rpc.h"
 
-#define FRESH_US  (3 * HTH_US_PER_S)    /* a younger snapshot is handed out again */
+/* A snapshot is handed out again for so long, and a mean kept (or for two steps, as a line may
+ * carry one a step); and who fetches may be behind a slow line's time by so much. */
+#define KEEP_US   (3 * HTH_US_PER_S)
 #define LINGER_US (20 * HTH_US_PER_S)   /* one that nobody asked for so long is let go */
 #define PAUSE_US  (250 * HTH_US_PER_MS) /* between two snapshots, at least, and ... */
 #define PAUSE     4                     /* ... times what the last one took */
-#define REST_US   (2 * HTH_US_PER_S) /* between two parts to one fetcher, beside the time of one */
-#define HOLD_US   (5 * HTH_US_PER_S) /* of a snapshot, beside the time of all its parts */
-#define MEAN_US   (3 * HTH_US_PER_S) /* a mean is kept, or two steps; a line may carry one a step */
-#define SLOW_RATE 1e6                /* bytes a second */
+#define SLOW_RATE 1e6                   /* bytes a second */
 #define FAST_RATE 20e6
-#define DIAL_US   (5 * HTH_US_PER_S) /* for a newcomer's answer to a client */
 /* Of a snapshot, by one job: a few milliseconds. The averages of this peer's groups wait for the
  * same workers, and all of a group for them. */
 #define SLICE_BYTES (4u << 20)
@@ -133,14 +131,14 @@ static void let_go(struct hth_state_donor *d)
 
 static int64_t line_us(uint64_t bytes, double rate)
 {
-    return (int64_t)(1e6 * (double)bytes / rate);
+    return KEEP_US + (int64_t)(1e6 * (double)bytes / rate);
 }
 
 /* Somebody fetches it, and has not for longer than a line of that rate takes. */
 static bool is_fetched(const struct handed *s, double rate, int64_t now)
 {
-    return now - s->part_us <= REST_US + line_us(s->desc.part_bytes, SLOW_RATE) &&
-           now - s->made_us <= HOLD_US + line_us(s->desc.bytes, rate);
+    return now - s->part_us <= line_us(s->desc.part_bytes, SLOW_RATE) &&
+           now - s->made_us <= line_us(s->desc.bytes, rate);
 }
 
 /* A snapshot that nobody asks for any more is let go. */
@@ -208,7 +206,7 @@ void hth_state_donor_keep(struct hth_state_donor *d, const struct hth_hash *head
     draw_last(d);
     d->step_us = d->kept_us != 0 ? now - d->kept_us : 0;
     d->kept_us = now;
-    hold_us = HTH_MAX(MEAN_US, 2 * d->step_us);
+    hold_us = HTH_MAX(KEEP_US, 2 * d->step_us);
     err = hth_state_desc_init(&h->desc, d->opts.schema, step, NULL, 0, mean->size, hashes);
     HTH_ASSERT(err == HTH_OK);
     h->desc.name = *head;
@@ -257,7 +255,7 @@ static void describe_fresh(struct hth_state_donor *d, struct hth_rpc_request *re
 
     if (step_min > d->opts.step(d->opts.arg)) {
         hth_rpc_refuse(req, HTH_E_STALE, 0, "this peer is not that far");
-    } else if (will_do && (now - s->made_us <= FRESH_US || !may_want)) {
+    } else if (will_do && (now - s->made_us <= KEEP_US || !may_want)) {
         describe(d, s, req);
     } else {
         if (may_want)
@@ -497,7 +495,8 @@ static bool is_in_need(const struct hth_state_donor *d, const struct hth_roster_
  * other in random order, and of many clients few do at a time. */
 void hth_state_donor_reach(struct hth_state_donor *d, const struct hth_roster *roster)
 {
-    const struct hth_rpc_call_opts call = {.method = HTH_STATE_METHOD_PART, .timeout_us = DIAL_US};
+    const struct hth_rpc_call_opts call = {.method = HTH_STATE_METHOD_PART,
+                                           .timeout_us = HTH_DIAL_TIMEOUT_US};
     const struct hth_roster_peer *p, *to = NULL;
     uint32_t clients = 0, in_need = 0;
     int64_t now = hth_now_us(d->env);

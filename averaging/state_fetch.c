@@ -265,7 +265,7 @@ static void ask_to_describe(struct holder *h)
 /* Those that have nothing for long do not count. */
 static bool are_enough_asked(const struct hth_state_fetch *f)
 {
-    int64_t since_us = hth_now_us(f->env) - ANSWER_US;
+    int64_t since_us = hth_now_us(f->env) - 4 * LATE_US;
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < f->holders; i++) {
@@ -337,7 +337,7 @@ static enum hth_err settle(struct hth_state_fetch *f)
         else if (best == NULL || is_better(f, &h->desc, best))
             best = &h->desc;
     }
-    if (f->first_answer_us == 0 || (waiting && hth_now_us(f->env) < f->first_answer_us + LATE_US))
+    if (f->first_answer_us == 0 || (waiting && hth_now_us(f->env) < f->first_answer_us + 3 * LOOK_US))
         return HTH_OK;
     if (best == NULL)
         return f->unjudged ? HTH_E_AGAIN : HTH_OK;
