@@ -28,28 +28,33 @@
 #define DONORS    4 /* asked at first */
 #define PARTS     8 /* in flight of a donor: one, and one more for each that came */
 
-enum part_state { PART_MISSING, PART_ASKED, PART_CHECKED, PART_DONE };
+enum part_state { PART_MISSING, PART_ASKED, PART_DONE };
 
 struct holder {
     struct hth_state_fetch *fetch;
     struct hth_rpc_target at;
     struct hth_rpc_call *describing;
     int64_t asked_us;           /* to describe, the first time */
-    int64_t again_us;           /* not before it is asked again */
+    int64_t again_us;           /* not before it is asked again; INT64_MAX: it is left out */
     struct hth_state_desc desc; /* no hashes: it has described nothing */
     uint32_t in_flight, window;
     int64_t took_us; /* its last part */
     uint32_t fails;  /* times that it was behind or silent, since it gave a part */
-    bool out;        /* not asked again */
 };
 
-struct ask {
+/* A part on its way, until a job has copied it to its place and compared its hash: the fetch, and
+ * what it fetches, stay as long as such jobs are under way. */
+struct part {
     struct hth_state_fetch *fetch;
-    struct ask *next;
+    struct part *next;
     struct holder *holder;
-    uint32_t part;
+    uint32_t index;
     int64_t asked_us;
-    struct hth_rpc_call *call;
+    struct hth_rpc_call *call; /* NULL: it came */
+    struct hth_job job;
+    struct hth_blob *from;
+    size_t from_offset;
+    bool bad;
 };
 
 struct hth_state_fetch {
@@ -64,26 +69,13 @@ struct hth_state_fetch {
     struct hth_blob *values;
     uint8_t *state; /* enum part_state per part */
     uint32_t done;
-    struct ask *asks;
+    struct part *parts;
     uint32_t checks; /* jobs under way */
     int64_t first_answer_us, begun_us, moved_us;
     bool unjudged; /* a state was described of which the owner can't tell */
     bool freed, finished;
     struct hth_state_result result;
     char news[200];
-};
-
-/* Copies a part to its place and compares its hash: the fetch, and what it fetches, stay as long as
- * checks are under way. */
-struct check {
-    struct hth_job job;
-    struct hth_state_fetch *fetch;
-    const struct hth_crypto *crypto;
-    struct holder *holder;
-    uint32_t part;
-    struct hth_blob *from;
-    size_t from_offset;
-    bool bad;
 };
 
 static void pump(struct hth_state_fetch *f);
@@ -134,30 +126,36 @@ static bool may_give(const struct holder *h)
     return h->describing != NULL && h == &f->holder[first];
 }
 
-static void ask_free(struct ask *a)
+static void part_free(struct part *p)
 {
-    struct ask **at = &a->fetch->asks;
+    struct part **at = &p->fetch->parts;
 
-    while (*at != a)
+    while (*at != p)
         at = &(*at)->next;
-    *at = a->next;
-    a->holder->in_flight--;
-    hth_free(a);
+    *at = p->next;
+    p->holder->in_flight--;
+    hth_blob_unref(p->from);
+    hth_free(p);
 }
 
-/* Parts that are on their way from this holder (NULL: any) will be asked elsewhere. */
-static void cancel_asks(struct hth_state_fetch *f, const struct holder *of)
+/* Parts that have not come from this holder (NULL: any) will be asked elsewhere. */
+static void cancel_parts(struct hth_state_fetch *f, const struct holder *of)
 {
-    struct ask *next;
+    struct part *next;
 
-    for (struct ask *a = f->asks; a != NULL; a = next) {
-        next = a->next;
-        if (of != NULL && a->holder != of)
+    for (struct part *p = f->parts; p != NULL; p = next) {
+        next = p->next;
+        if (p->call == NULL || (of != NULL && p->holder != of))
             continue;
-        hth_rpc_cancel(a->call);
-        f->state[a->part] = PART_MISSING;
-        ask_free(a);
+        hth_rpc_cancel(p->call);
+        f->state[p->index] = PART_MISSING;
+        part_free(p);
     }
+}
+
+static bool is_out(const struct holder *h)
+{
+    return h->again_us == INT64_MAX;
 }
 
 /* It has to describe what it has again, after that time; INT64_MAX: it is left out for good. */
@@ -167,11 +165,10 @@ static void put_off(struct holder *h, int64_t us, const char *why)
     char id[HTH_PEER_SHORT_LEN];
 
     hth_state_desc_clear(&h->desc);
-    cancel_asks(f, h);
-    h->out = us == INT64_MAX;
-    h->again_us = h->out ? us : hth_now_us(f->env) + us;
+    cancel_parts(f, h);
+    h->again_us = us == INT64_MAX ? us : hth_now_us(f->env) + us;
     tell(f, "peer %s is %s: %s", hth_peer_id_short(&h->at.peer, id),
-         h->out ? "left out" : "put off", why);
+         is_out(h) ? "left out" : "put off", why);
 }
 
 /* ---- looking --------------------------------------------------------------------------------- */
@@ -271,7 +268,7 @@ static bool are_enough_asked(const struct hth_state_fetch *f)
     for (uint32_t i = 0; i < f->holders; i++) {
         const struct holder *h = &f->holder[i];
 
-        n += h->desc.hashes != NULL || (h->asked_us > since_us && !h->out);
+        n += h->desc.hashes != NULL || (h->asked_us > since_us && !is_out(h));
     }
     return n >= DONORS;
 }
@@ -333,7 +330,7 @@ static enum hth_err settle(struct hth_state_fetch *f)
         const struct holder *h = &f->holder[i];
 
         if (h->desc.hashes == NULL)
-            waiting |= h->asked_us != 0 && !h->out && !f->opts.mean;
+            waiting |= h->asked_us != 0 && !is_out(h) && !f->opts.mean;
         else if (best == NULL || is_better(f, &h->desc, best))
             best = &h->desc;
     }
@@ -394,37 +391,34 @@ static void finish(struct hth_state_fetch *f, enum hth_err err)
 
 static void check_run(struct hth_job *job)
 {
-    struct check *c = HTH_CONTAINER(job, struct check, job);
-    const struct hth_state_desc *d = &c->fetch->desc;
-    uint8_t *into = c->fetch->values->data + c->part * d->part_bytes;
-    size_t len = hth_state_part_len(d, c->part);
+    struct part *p = HTH_CONTAINER(job, struct part, job);
+    const struct hth_state_fetch *f = p->fetch;
+    uint8_t *into = f->values->data + p->index * f->desc.part_bytes;
+    size_t len = hth_state_part_len(&f->desc, p->index);
     struct hth_hash got;
 
-    memcpy(into, c->from->data + c->from_offset, len);
-    c->crypto->hash(into, len, &got);
-    c->bad = memcmp(&got, hth_state_part_hash(d, c->part), sizeof(got)) != 0;
+    memcpy(into, p->from->data + p->from_offset, len);
+    f->env->crypto->hash(into, len, &got);
+    p->bad = memcmp(&got, hth_state_part_hash(&f->desc, p->index), sizeof(got)) != 0;
 }
 
 static void destroy(struct hth_state_fetch *f);
 
 static void check_done(struct hth_job *job, enum hth_err err)
 {
-    struct check *c = HTH_CONTAINER(job, struct check, job);
-    struct hth_state_fetch *f = c->fetch;
-    bool bad = c->bad || err != HTH_OK;
-    uint32_t part = c->part;
-    struct holder *h = c->holder;
+    struct part *p = HTH_CONTAINER(job, struct part, job);
+    struct hth_state_fetch *f = p->fetch;
+    struct holder *h = p->holder;
+    bool bad = p->bad || err != HTH_OK;
 
-    hth_blob_unref(c->from);
-    hth_free(c);
+    f->state[p->index] = bad ? PART_MISSING : PART_DONE;
+    part_free(p);
     f->checks--;
     if (f->freed) {
         if (f->checks == 0)
             destroy(f);
         return;
     }
-    h->in_flight--; /* as a part that is checked */
-    f->state[part] = bad ? PART_MISSING : PART_DONE;
     if (bad) {
         put_off(h, INT64_MAX,
                 err != HTH_OK ? hth_err_text(err) : "it sent bytes that do not fit their hash");
@@ -439,58 +433,46 @@ static void check_done(struct hth_job *job, enum hth_err err)
 }
 
 /* Errors: E_BAD_SHAPE, those of a submit. */
-static enum hth_err check_part(struct holder *h, uint32_t part, const struct hth_rpc_result *r)
+static enum hth_err check_part(struct part *p, const struct hth_rpc_result *r)
 {
-    struct hth_state_fetch *f = h->fetch;
-    uint64_t len = hth_state_part_len(&f->desc, part);
+    struct hth_state_fetch *f = p->fetch;
+    uint64_t len = hth_state_part_len(&f->desc, p->index);
     const struct hth_tensor *t = r->tensors;
-    struct check *c;
-    enum hth_err err;
 
     if (r->tensor_count != 1 || t->dtype != HTH_U8 || t->ndim != 1 || t->dim[0] != len)
         return HTH_E_BAD_SHAPE;
-    c = hth_new(struct check);
-    c->fetch = f;
-    c->crypto = f->env->crypto;
-    c->holder = h;
-    c->part = part;
-    c->from = hth_blob_ref(t->blob);
-    c->from_offset = t->offset;
-    c->job.lane = HTH_LANE_COMPUTE;
-    c->job.run = check_run;
-    c->job.done = check_done;
-    c->job.bytes_moved = 3.0 * (double)len;
-    c->job.flops = 4.0 * (double)len;
-    err = hth_job_submit(f->env, &c->job);
-    if (err != HTH_OK) {
-        hth_blob_unref(c->from);
-        hth_free(c);
-        return err;
-    }
+    p->from = hth_blob_ref(t->blob);
+    p->from_offset = t->offset;
+    p->job = (struct hth_job){.lane = HTH_LANE_COMPUTE,
+                              .run = check_run,
+                              .done = check_done,
+                              .bytes_moved = 3.0 * (double)len,
+                              .flops = 4.0 * (double)len};
+    HTH_TRY(hth_job_submit(f->env, &p->job));
     f->checks++;
-    f->state[part] = PART_CHECKED;
-    h->in_flight++; /* until it was checked */
     return HTH_OK;
 }
 
 static void on_part(void *arg, const struct hth_rpc_result *r)
 {
-    struct ask *a = arg;
-    struct hth_state_fetch *f = a->fetch;
-    struct holder *h = a->holder;
-    uint32_t part = a->part;
+    struct part *p = arg;
+    struct hth_state_fetch *f = p->fetch;
+    struct holder *h = p->holder;
     enum hth_err err = r->err;
+    bool described = h->desc.hashes != NULL;
 
-    h->took_us = hth_now_us(f->env) - a->asked_us;
-    ask_free(a);
-    f->state[part] = PART_MISSING;
-    if (err == HTH_OK) {
-        f->result.bytes += hth_state_part_len(&f->desc, part);
-        if (h->desc.hashes != NULL)
-            err = check_part(h, part, r);
-        else
-            h->window = 0; /* it can't be checked: first the holder describes it */
+    p->call = NULL;
+    h->took_us = hth_now_us(f->env) - p->asked_us;
+    if (err == HTH_OK)
+        f->result.bytes += hth_state_part_len(&f->desc, p->index);
+    if (err == HTH_OK && described)
+        err = check_part(p, r);
+    if (err != HTH_OK || !described) {
+        f->state[p->index] = PART_MISSING;
+        part_free(p);
     }
+    if (!described)
+        h->window = 0; /* it can't be checked: first the holder describes it */
     h->fails += err == HTH_E_TIMEOUT;
     if (err != HTH_OK)
         put_off(h,
@@ -513,24 +495,26 @@ static int64_t part_timeout_us(const struct holder *h)
            << HTH_MIN(h->fails, FAILS); /* so that each is longer */
 }
 
-static bool ask_part(struct holder *h, uint32_t part)
+static void ask_part(struct holder *h, uint32_t index)
 {
     struct hth_state_fetch *f = h->fetch;
-    struct ask *a = hth_new(struct ask);
+    struct part *p = hth_new(struct part);
     enum hth_err err;
 
-    *a = (struct ask){
-        .fetch = f, .next = f->asks, .holder = h, .part = part, .asked_us = hth_now_us(f->env)};
-    f->asks = a;
+    *p = (struct part){.fetch = f,
+                       .next = f->parts,
+                       .holder = h,
+                       .index = index,
+                       .asked_us = hth_now_us(f->env)};
+    f->parts = p;
     h->in_flight++;
-    err = call(h, HTH_STATE_METHOD_PART, part, part_timeout_us(h), on_part, a, &a->call);
-    if (err != HTH_OK) {
-        ask_free(a);
+    err = call(h, HTH_STATE_METHOD_PART, index, part_timeout_us(h), on_part, p, &p->call);
+    if (err == HTH_OK) {
+        f->state[index] = PART_ASKED;
+    } else {
+        part_free(p);
         put_off(h, LOOK_US, hth_err_text(err));
-        return false;
     }
-    f->state[part] = PART_ASKED;
-    return true;
 }
 
 /* A donor with nothing to do takes over from one whose part is late, twice as late as its own. */
@@ -538,9 +522,10 @@ static bool relieve(const struct holder *idle)
 {
     int64_t late_us = HTH_MAX(LATE_US, 2 * idle->took_us);
 
-    for (struct ask *a = idle->fetch->asks; a != NULL; a = a->next) {
-        if (a->holder != idle && hth_now_us(idle->fetch->env) - a->asked_us >= late_us) {
-            put_off(a->holder, LOOK_US, "its part is late");
+    for (struct part *p = idle->fetch->parts; p != NULL; p = p->next) {
+        if (p->call != NULL && p->holder != idle &&
+            hth_now_us(idle->fetch->env) - p->asked_us >= late_us) {
+            put_off(p->holder, LOOK_US, "its part is late");
             return true;
         }
     }
@@ -566,7 +551,7 @@ static void ask_parts(struct hth_state_fetch *f)
                 return;
             any = true;
             if (part < f->desc.parts)
-                (void)ask_part(h, part);
+                ask_part(h, part);
             else
                 part = 0;
         }
@@ -581,7 +566,7 @@ static enum hth_err look(struct hth_state_fetch *f)
     bool out = true;
 
     for (uint32_t i = 0; i < f->holders; i++)
-        out &= f->holder[i].out;
+        out &= is_out(&f->holder[i]);
     if (out)
         return HTH_E_NOT_FOUND;
     if (hth_now_us(f->env) - f->moved_us >= f->opts.patience_us)
@@ -682,7 +667,7 @@ void hth_state_fetch_free(struct hth_state_fetch *f)
         return;
     f->freed = f->finished = true;
     hth_timer_free(f->env, f->timer);
-    cancel_asks(f, NULL);
+    cancel_parts(f, NULL);
     for (uint32_t i = 0; i < f->holders; i++)
         if (f->holder[i].describing != NULL)
             hth_rpc_cancel(f->holder[i].describing);
