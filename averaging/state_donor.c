@@ -6,7 +6,7 @@
  *            -> of a step that the owner has not reached: refused
  *            -> the snapshot is young enough, or still fetched by others: reply
  *            -> else: refused, come back; if one may be made: `want` -> give -> hash jobs
- *   PART     -> of the snapshot, while the owner is in a round: the reply waits for its end
+ *   PART     -> of the snapshot, while the owner is in a round: refused, come back
  *
  * Strangers decide when that is. What they can cause is a snapshot each PAUSE_US, or five times
  * what the last one took; and one that is fetched stays for as long as a slow line takes for all of
@@ -28,6 +28,7 @@
 #define LINGER_US (20 * HTH_US_PER_S)   /* one that nobody asked for so long is let go */
 #define PAUSE_US  (250 * HTH_US_PER_MS) /* between two snapshots, at least, and ... */
 #define PAUSE     4                     /* ... times what the last one took */
+#define YIELD_US  (10 * HTH_US_PER_S)   /* to a round, at most: who fetches is patient for longer */
 #define SLOW_RATE 1e6                   /* bytes a second */
 #define FAST_RATE 20e6
 /* Of a snapshot, by one job: a few milliseconds. The averages of this peer's groups wait for the
@@ -56,13 +57,6 @@ struct hashing {
     uint32_t first, end;     /* parts of the present slice */
 };
 
-/* A request for a part of the snapshot, until the owner's round is over. */
-struct waiting {
-    struct hth_state_donor *donor;
-    struct waiting *next;
-    struct hth_rpc_request *req;
-};
-
 struct hth_state_donor {
     struct hth_env *env;
     struct hth_rpc *rpc;
@@ -77,8 +71,7 @@ struct hth_state_donor {
     int64_t kept_us, step_us; /* when the last mean came, and how long after the one before */
     int64_t reach_us;         /* when it may dial the next newcomer */
     struct hth_rng rng;
-    bool yields; /* to its owner's round */
-    struct waiting *waiting;
+    int64_t yields_us; /* until then, to its owner's round */
     struct hth_state_donor_stats stats;
 };
 
@@ -249,9 +242,9 @@ static void describe_fresh(struct hth_state_donor *d, struct hth_rpc_request *re
     struct handed *s = d->held;
     int64_t now = hth_now_us(d->env);
     bool will_do = s != NULL && s->desc.step >= step_min;
-    bool is_in_use =
-        s != NULL && (d->yields || is_fetched(s, will_do ? SLOW_RATE : FAST_RATE, now));
-    bool may_want = d->wanted || d->hashing != NULL || (now >= d->next_us && !is_in_use);
+    bool may_want =
+        d->wanted || d->hashing != NULL ||
+        (now >= d->next_us && (s == NULL || !is_fetched(s, will_do ? SLOW_RATE : FAST_RATE, now)));
 
     if (step_min > d->opts.step(d->opts.arg)) {
         hth_rpc_refuse(req, HTH_E_STALE, 0, "this peer is not that far");
@@ -303,32 +296,13 @@ static void on_describe(void *arg, struct hth_rpc_request *req)
         hth_rpc_refuse(req, HTH_E_NOT_FOUND, 0, "that mean is not kept here");
 }
 
-static void on_cancel(void *arg)
-{
-    struct waiting *w = arg, **at = &w->donor->waiting;
-
-    while (*at != w)
-        at = &(*at)->next;
-    *at = w->next;
-    hth_rpc_refuse(w->req, HTH_E_CANCELED, 0, NULL);
-    hth_free(w);
-}
-
-static void put_off(struct hth_state_donor *d, struct hth_rpc_request *req)
-{
-    struct waiting *w = hth_new(struct waiting);
-
-    *w = (struct waiting){.donor = d, .next = d->waiting, .req = req};
-    d->waiting = w;
-    hth_rpc_on_cancel(req, on_cancel, w);
-}
-
 static void on_part(void *arg, struct hth_rpc_request *req)
 {
     struct hth_state_donor *d = arg;
     struct hth_state_ask ask;
     enum hth_err err = read_ask(req, &ask);
     struct handed *h = ask.named ? find(d, &ask.name) : NULL;
+    int64_t now = hth_now_us(d->env);
 
     if (err != HTH_OK) {
         hth_rpc_refuse(req, err, 0, "not a request for a part");
@@ -336,8 +310,9 @@ static void on_part(void *arg, struct hth_rpc_request *req)
         hth_rpc_refuse(req, HTH_E_NOT_FOUND, 0, "that snapshot or mean is gone");
     } else if (ask.part >= h->desc.parts) {
         hth_rpc_refuse(req, HTH_E_RANGE, 0, "it has fewer parts");
-    } else if (d->yields && h == d->held) {
-        put_off(d, req);
+    } else if (h == d->held && now < d->yields_us) {
+        h->part_us = now;
+        hth_rpc_refuse(req, HTH_E_BUSY, 0, "its owner is in a round");
     } else if (add_part(d->env, h, ask.part) != HTH_OK) {
         hth_rpc_refuse(req, HTH_E_BUSY, 0, "no memory for a part");
     } else {
@@ -347,23 +322,10 @@ static void on_part(void *arg, struct hth_rpc_request *req)
                                         .blob = h->parts[ask.part]};
         const struct hth_rpc_body body = {.tensors = &part, .tensor_count = 1};
 
-        h->asked_us = h->part_us = hth_now_us(d->env);
+        h->asked_us = h->part_us = now;
         d->stats.parts++;
         d->stats.bytes += part.dim[0];
         hth_rpc_reply(req, &body);
-    }
-}
-
-void hth_state_donor_yield(struct hth_state_donor *d, bool yields)
-{
-    struct waiting *w;
-
-    d->yields = yields;
-    while (!yields && (w = d->waiting) != NULL) {
-        d->waiting = w->next;
-        hth_rpc_on_cancel(w->req, NULL, NULL);
-        on_part(d, w->req);
-        hth_free(w);
     }
 }
 
@@ -465,6 +427,11 @@ void hth_state_donor_decline(struct hth_state_donor *d)
     d->wanted = false;
 }
 
+void hth_state_donor_yield(struct hth_state_donor *d, bool yields)
+{
+    d->yields_us = yields ? hth_now_us(d->env) + YIELD_US : 0;
+}
+
 void hth_state_donor_stats(const struct hth_state_donor *d, struct hth_state_donor_stats *out)
 {
     *out = d->stats;
@@ -544,7 +511,6 @@ void hth_state_donor_free(struct hth_state_donor *d)
         return;
     hth_rpc_serve(d->rpc, HTH_STATE_METHOD_DESCRIBE, NULL, NULL);
     hth_rpc_serve(d->rpc, HTH_STATE_METHOD_PART, NULL, NULL);
-    hth_state_donor_yield(d, false);
     if (d->hashing != NULL)
         d->hashing->donor = NULL;
     hth_timer_free(d->env, d->timer);

@@ -474,12 +474,16 @@ static void on_part(void *arg, const struct hth_rpc_result *r)
     if (!described)
         h->window = 0; /* it can't be checked: first the holder describes it */
     h->fails += err == HTH_E_TIMEOUT;
-    if (err != HTH_OK)
+    if (err == HTH_E_BUSY) {
+        h->window = 1;
+        h->again_us = hth_now_us(f->env) + LOOK_US;
+    } else if (err != HTH_OK) {
         put_off(h,
                 err == HTH_E_BAD_SHAPE   ? INT64_MAX
                 : err == HTH_E_NOT_FOUND ? 0
                                          : LOOK_US,
                 hth_err_text(err));
+    }
     pump(f);
 }
 
@@ -543,7 +547,8 @@ static void ask_parts(struct hth_state_fetch *f)
         for (uint32_t i = 0; i < f->holders; i++) {
             struct holder *h = &f->holder[i];
 
-            if (!may_give(h) || h->in_flight >= HTH_MIN(h->window, PARTS))
+            if (!may_give(h) || h->again_us > hth_now_us(f->env) ||
+                h->in_flight >= HTH_MIN(h->window, PARTS))
                 continue;
             while (part < f->desc.parts && f->state[part] != PART_MISSING)
                 part++;
