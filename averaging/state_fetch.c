@@ -26,7 +26,7 @@
 #define PART_RATE 1e6                   /* bytes a second, with all that is in flight */
 #define FAILS     4 /* a holder is left out that is behind or silent so often */
 #define DONORS    4 /* asked at first */
-#define PARTS     8 /* in flight of a donor: one, and one more for each that came */
+#define PARTS     4 /* in flight of a donor: one, and one more for each that came */
 
 enum part_state { PART_MISSING, PART_ASKED, PART_DONE };
 
