@@ -146,7 +146,6 @@ static json_t *round_json(const struct hth_avg_round_info *r)
     hth_json_text(o, "error", hth_err_name(r->err));
     hth_json_real(o, "weight_fraction", r->weight_fraction);
     hth_json_real(o, "wait_ms", (double)r->wait_us / 1e3);
-    hth_json_real(o, "match_ms", (double)r->match_us / 1e3);
     hth_json_real(o, "reduce_ms", (double)r->reduce_us / 1e3);
     hth_json_count(o, "bytes_out", r->bytes_out);
     hth_json_count(o, "bytes_in", r->bytes_in);

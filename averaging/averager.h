@@ -24,13 +24,41 @@
 #ifndef HTH_AVERAGING_AVERAGER_H
 #define HTH_AVERAGING_AVERAGER_H
 
-#include "averaging/reason.h"
 #include "core/base.h"
 #include "core/blob.h"
 #include "core/ident.h"
 #include "core/limits.h"
 
 struct hth_avg_span;
+
+/* Every way in which a group does not come about, or a round ends without an average, for people
+ * and other peers: what a peer answers to a JOIN (match.h), and from 32 on what a round ends with.
+ * Numbers travel on the wire: append, never renumber. X(number, NAME, text) */
+#define HTH_AVG_REASON_MAP(X)                                                                      \
+    X(0, OK, "averaged")                                                                           \
+    X(6, FULL, "the group is full")                                                                \
+    X(12, DRAINING, "the peer is shutting down")                                                   \
+    X(13, MALFORMED, "the message can't be read")                                                  \
+    X(14, RANGE, "a number of the message is outside its range")                                   \
+    X(18, OTHER_VERSION, "the peer has a program that averages otherwise: update")                 \
+    X(32, NOBODY, "no other trainer takes part in this run")                                       \
+    X(33, ALONE, "nobody else of the line came in time")                                           \
+    X(34, TOO_FEW, "too few came in time")                                                         \
+    X(35, NO_HOST, "the host was lost, or silent")                                                 \
+    X(36, LEFT_OUT, "the group was begun without this peer")                                       \
+    X(38, NO_PARTS, "none of the parts could be averaged")                                         \
+    X(43, FAILED, "a local error; see the error's code")
+
+enum hth_avg_reason {
+#define HTH_AVG_REASON_ENUM(num, name, text) HTH_AVG_##name = num,
+    HTH_AVG_REASON_MAP(HTH_AVG_REASON_ENUM)
+#undef HTH_AVG_REASON_ENUM
+};
+
+/* "FULL", for logs and JSON; "UNKNOWN" for a newer peer's number. Never NULL. */
+const char *hth_avg_reason_name(enum hth_avg_reason reason);
+/* The sentence of the table. Never NULL. */
+const char *hth_avg_reason_text(enum hth_avg_reason reason);
 
 /* What one trainer brings. `values` is borrowed; an averager that accepts refs it. */
 struct hth_avg_offer {
@@ -55,7 +83,6 @@ struct hth_avg_round_info {
     struct hth_peer_id member[HTH_AVG_STATUS_MEMBERS]; /* the first of them, in the group's order */
     double weight_fraction; /* of the group's that was averaged, mean over elements */
     int64_t wait_us;        /* looking for group mates, until the group began */
-    int64_t match_us;       /* of that: after the last mate had come */
     int64_t reduce_us;
     uint64_t bytes_out, bytes_in; /* of values, as encoded */
 };
@@ -66,19 +93,16 @@ struct hth_avg_result {
     enum hth_avg_reason reason; /* the same for people; HTH_AVG_OK in the first case */
     struct hth_blob *values;    /* as offered */
     struct hth_blob *average;   /* `count` floats; NULL unless HTH_OK */
-    double weight;              /* samples behind the average, this peer's included */
     struct hth_avg_round_info round;
 };
 
 typedef void hth_avg_round_fn(void *arg, const struct hth_avg_result *result);
 
 struct hth_averager_stats {
-    uint64_t offers, refused;
+    uint64_t offers;
     uint64_t rounds, failed; /* single rounds, by outcome */
     uint64_t drops, bytes_out, bytes_in;
     uint32_t under_way;                    /* offers */
-    uint32_t population;                   /* trainers known to take part, this one included */
-    uint32_t axes, cells;                  /* of the grid; 0 before it is known */
     uint64_t reasons[HTH_AVG_REASONS_MAX]; /* how often a round ended so */
     struct hth_avg_round_info last;
 };

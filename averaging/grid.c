@@ -7,8 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#define LINE_MAGIC UINT64_C(0x33656e696c687468) /* "hthline3" */
-
 /* ---- text ---------------------------------------------------------------------------------- */
 
 static void print_numbers(const uint32_t *numbers, uint32_t count, char separator, char *out)
@@ -141,14 +139,17 @@ struct hth_avg_shape hth_avg_shape_for(uint32_t population, uint32_t group_max)
     return shape;
 }
 
-bool hth_avg_shape_review(const struct hth_avg_shape *now, uint32_t population, uint32_t group_max,
-                          struct hth_avg_shape *next)
+bool hth_avg_shape_suits(const struct hth_avg_shape *shape, uint32_t population, uint32_t group_max)
 {
-    double fill = hth_avg_fill(now, population);
-    if (fill >= HTH_AVG_FILL_MIN && fill <= HTH_AVG_FILL_MAX)
+    struct hth_avg_shape own = hth_avg_shape_for(population, group_max);
+    double fill = hth_avg_fill(shape, population);
+    uint32_t longest = HTH_MAX(group_max, own.size[0]);
+    if (shape->dims > own.dims + 1)
         return false;
-    *next = hth_avg_shape_for(population, group_max);
-    return !hth_avg_shape_eq(now, next);
+    for (uint32_t i = 0; i < shape->dims; i++)
+        if (shape->size[i] > longest)
+            return false;
+    return (fill >= HTH_AVG_FILL_MIN && fill <= HTH_AVG_FILL_MAX) || hth_avg_shape_eq(shape, &own);
 }
 
 /* ---- cells --------------------------------------------------------------------------------- */
@@ -217,8 +218,6 @@ size_t hth_avg_line_key(const struct hth_avg_line *line, uint8_t out[HTH_AVG_LIN
     struct hth_writer w;
     uint32_t axis = hth_avg_axis(&line->shape, line->round);
     hth_writer_init(&w, out, HTH_AVG_LINE_KEY_MAX);
-    hth_write_u64(&w, LINE_MAGIC);
-    hth_write_u64(&w, line->run);
     hth_write_u8(&w, (uint8_t)axis);
     hth_write_u8(&w, (uint8_t)line->shape.dims);
     for (uint32_t i = 0; i < line->shape.dims; i++)

@@ -20,7 +20,7 @@
  * lines become as long as each other (algorithm 1 below).
  *
  * The grid has to follow the population: too sparse, and lines hold too few to mix; too full, and
- * they are long. hth_avg_shape_for chooses sizes, hth_avg_shape_review says when to change. What a
+ * they are long. hth_avg_shape_for chooses sizes, hth_avg_shape_suits says when to change. What a
  * shape is good for in a crowd that comes and goes is measured by `hearth sim averaging`
  * (docs/averaging.md).
  *
@@ -46,7 +46,7 @@
 
 /* 8 sizes of up to 8 digits, and an x or dot or the terminator behind each. */
 #define HTH_AVG_SHAPE_TEXT_MAX (HTH_AVG_DIMS_MAX * 9)
-#define HTH_AVG_LINE_KEY_MAX   (32 + 8 * HTH_AVG_DIMS_MAX)
+#define HTH_AVG_LINE_KEY_MAX   (2 + 8 * HTH_AVG_DIMS_MAX)
 
 struct hth_avg_shape {
     uint32_t dims;                   /* 1..HTH_AVG_DIMS_MAX */
@@ -60,7 +60,6 @@ struct hth_avg_cell {
 /* One line of one round. The cell is that of any peer of the line: the coordinate along the
  * round's axis does not count. */
 struct hth_avg_line {
-    uint64_t run;   /* tag of the run's name */
     uint32_t round; /* of it only the axis names the line */
     struct hth_avg_shape shape;
     struct hth_avg_cell cell;
@@ -88,10 +87,10 @@ double hth_avg_fill(const struct hth_avg_shape *shape, uint32_t population);
  * at least 2; sizes exceed group_max only where HTH_AVG_DIMS_MAX axes are not enough. */
 struct hth_avg_shape hth_avg_shape_for(uint32_t population, uint32_t group_max);
 
-/* Whether the shape should be given up for `*next`: the fill has left [HTH_AVG_FILL_MIN,
- * HTH_AVG_FILL_MAX] and another shape fits better. The caller adds patience and jitter. */
-bool hth_avg_shape_review(const struct hth_avg_shape *now, uint32_t population, uint32_t group_max,
-                          struct hth_avg_shape *next);
+/* Whether so many may stand in the shape: it is the one for them, or the fill is in
+ * [HTH_AVG_FILL_MIN, HTH_AVG_FILL_MAX] and no axis too many or too long. */
+bool hth_avg_shape_suits(const struct hth_avg_shape *shape, uint32_t population,
+                         uint32_t group_max);
 
 /* ---- cells --------------------------------------------------------------------------------- */
 
@@ -120,7 +119,7 @@ uint32_t hth_avg_axis(const struct hth_avg_shape *shape, uint64_t round);
 
 /* The bytes that name a line: equal for exactly the peers that may meet. Returns their number. */
 size_t hth_avg_line_key(const struct hth_avg_line *line, uint8_t out[HTH_AVG_LINE_KEY_MAX]);
-/* Whether two peers may meet: the same run, shape and axis, and cells of one line. */
+/* Whether two peers may meet: the same shape and axis, and cells of one line. */
 bool hth_avg_line_eq(const struct hth_avg_line *a, const struct hth_avg_line *b);
 
 /* Where a peer comes in an order that nobody can choose: hash(salt, id). Compare marks by memcmp,

@@ -15,24 +15,24 @@
 
 #define BEAT_US    (100 * HTH_US_PER_MS)
 #define SILENCE_US (350 * HTH_US_PER_MS) /* and two round trips */
-#define FAR_US     (2 * HTH_US_PER_S)    /* no round trip is believed longer */
+#define FAR_US     (2 * HTH_US_PER_S)    /* no round trip is believed longer; an answer's way */
 #define DIAL_US    (1 * HTH_US_PER_S)
 #define NOTE_US    (500 * HTH_US_PER_MS) /* so old are notes of peers when they are seen */
 
 /* One who joined us. */
 struct joiner {
     struct hth_match *match;
-    struct hth_avg_line line;
+    struct hth_join_msg said;
     uint64_t key, place;         /* of the line, and its own in the line's order */
-    struct hth_avg_member self;  /* as it says */
     struct hth_rpc_request *req; /* NULL: this peer */
     int64_t since_us, end_us;    /* when it came, and the end of its window */
 };
 
 struct look {
-    struct hth_look_opts opts;
+    hth_look_done_fn *done;
+    void *arg;
     uint64_t key;
-    struct hth_avg_member self;
+    struct hth_join_msg says;
     int64_t made_us, end_us, asked_us;
     struct hth_peer_id host;                        /* zero: none */
     struct hth_rpc_call *call;                      /* NULL: the host is this peer, or none */
@@ -69,39 +69,56 @@ void hth_match_nudge(struct hth_match *m)
     turn_in(m, 0);
 }
 
-static int64_t silence_us(const struct hth_match *m, const struct hth_peer_id *id,
-                          struct hth_rpc_peer_info *info)
-{
-    (void)!hth_rpc_peer_info(m->rpc, id, info);
-    return SILENCE_US + 2 * HTH_MIN(info->rtt_us, FAR_US) + hth_rpc_late_us(m->rpc) +
-           (info->connected ? 0 : DIAL_US);
-}
-
 /* It can't be dialled, or not a byte came from it since then, though it is pinged. */
 static bool is_silent(const struct hth_match *m, const struct hth_peer_id *id, int64_t since_us)
 {
     struct hth_rpc_peer_info info;
-    int64_t us = silence_us(m, id, &info);
+    int64_t us = SILENCE_US + hth_rpc_late_us(m->rpc);
 
+    (void)!hth_rpc_peer_info(m->rpc, id, &info);
+    us += 2 * HTH_MIN(info.rtt_us, FAR_US) + (info.connected ? 0 : DIAL_US);
     if (hth_now_us(m->env) >= m->ping_us)
         hth_rpc_nudge(m->rpc, id);
     return info.retry_in_us > 0 || hth_now_us(m->env) - HTH_MAX(info.received_us, since_us) > us;
+}
+
+static void on_greeted(void *arg, const struct hth_rpc_result *r)
+{
+    (void)arg;
+    (void)r;
+}
+
+/* One of a line: it is dialled if need be, and lost once it is silent. */
+static bool is_heard(struct hth_match *m, const struct hth_roster_peer *p, int64_t since_us)
+{
+    const struct hth_rpc_target target = {p->id, p->note.addr};
+    const struct hth_rpc_call_opts call = {.method = HTH_MATCH_METHOD_JOIN,
+                                           .timeout_us = HTH_AVG_WINDOW_MAX_US};
+    struct hth_rpc_peer_info info;
+
+    (void)!hth_rpc_peer_info(m->rpc, &p->id, &info);
+    if (!info.connected && !info.dialing && info.waiting == 0 && target.addr.family != 0)
+        (void)!hth_rpc_call(m->rpc, &target, &call, on_greeted, NULL, NULL);
+    if (!is_silent(m, &p->id, since_us))
+        return true;
+    hth_roster_lost(m->roster, &p->id);
+    return false;
 }
 
 /* ---- the roster ------------------------------------------------------------------------------ */
 
 bool hth_match_in_line(const struct hth_roster_note *note, const struct hth_avg_line *line)
 {
-    const struct hth_avg_line theirs = {line->run, line->round, note->shape, note->cell};
+    const struct hth_avg_line theirs = {line->round, note->shape, note->cell};
 
     return hth_avg_shape_eq(&theirs.shape, &line->shape) && hth_avg_line_eq(&theirs, line);
 }
 
-static uint64_t key_of(const struct hth_avg_line *line, uint64_t schema)
+static uint64_t key_of(const struct hth_join_msg *join)
 {
     uint8_t key[HTH_AVG_LINE_KEY_MAX];
 
-    return hth_hash64(key, hth_avg_line_key(line, key), schema);
+    return hth_hash64(key, hth_avg_line_key(&join->line, key), join->schema);
 }
 
 static uint64_t place_of(const struct hth_peer_id *id, uint64_t key)
@@ -111,26 +128,21 @@ static uint64_t place_of(const struct hth_peer_id *id, uint64_t key)
 
 /* ---- the look -------------------------------------------------------------------------------- */
 
-static void end_look(struct hth_match *m, enum hth_avg_reason reason, struct hth_avg_group *group,
-                     int64_t match_us)
+static void end_look(struct hth_match *m, enum hth_avg_reason reason, struct hth_avg_group *group)
 {
     struct look *l = m->look;
-    const struct hth_look_result result = {reason, group, hth_now_us(m->env) - l->made_us,
-                                           match_us};
-    hth_look_done_fn *done = l->opts.done;
-    void *arg = l->opts.arg;
+    int64_t waited_us = hth_now_us(m->env) - l->made_us;
+    hth_look_done_fn *done = l->done;
+    void *arg = l->arg;
 
-    HTH_LOG(m->env, HTH_DEBUG, HTH_SUB_AVG, "look in round %llu ends: %s, %u members, %lld us",
-            (unsigned long long)l->opts.line.round, hth_avg_reason_name(reason),
-            group != NULL ? group->count : 0, (long long)result.wait_us);
     hth_match_stop(m);
-    done(arg, &result);
+    done(arg, reason, group, waited_us);
 }
 
 /* We are in it, with what we said of ourselves. */
 static bool is_as_we_said(const struct look *l, const struct hth_avg_group *group)
 {
-    const struct hth_avg_member *own = &group->member[group->self], *self = &l->self;
+    const struct hth_avg_member *own = &group->member[group->self], *self = &l->says.self;
 
     return group->self < group->count && own->nonce == self->nonce && own->weight == self->weight &&
            own->mode == self->mode && own->bandwidth == self->bandwidth;
@@ -145,8 +157,8 @@ static enum hth_avg_reason take(struct hth_match *m, const uint8_t *data, size_t
     enum hth_err err = hth_join_reply_read(data, len, &reply);
 
     if (err == HTH_OK && reply.reason == HTH_AVG_OK)
-        err = hth_avg_group_new(m->env->crypto, &m->env->self, &l->opts.line,
-                                hth_roster_self(m->roster)->schema, data, len, &reply, &group);
+        err = hth_avg_group_new(m->env->crypto, &m->env->self, &l->says.line, l->says.schema, data,
+                                len, &reply, &group);
     if (err != HTH_OK)
         return HTH_AVG_MALFORMED;
     if (group != NULL && !is_as_we_said(l, group)) {
@@ -156,7 +168,7 @@ static enum hth_avg_reason take(struct hth_match *m, const uint8_t *data, size_t
     if (group == NULL && reply.reason != HTH_AVG_FULL && reply.reason != HTH_AVG_ALONE &&
         reply.reason != HTH_AVG_TOO_FEW)
         return reply.reason;
-    end_look(m, reply.reason, group, reply.match_us);
+    end_look(m, reply.reason, group);
     return HTH_AVG_OK;
 }
 
@@ -212,33 +224,30 @@ static void on_answer(void *arg, const struct hth_rpc_result *r)
     if (r->err == HTH_OK)
         hear(m, r->payload, r->payload_len);
     else
-        pass(m, r->err == HTH_E_DRAINING ? HTH_AVG_DRAINING : HTH_AVG_NO_HOST);
+        pass(m, r->err == HTH_E_DRAINING  ? HTH_AVG_DRAINING
+                : r->err == HTH_E_TIMEOUT ? HTH_AVG_LEFT_OUT
+                                          : HTH_AVG_NO_HOST);
 }
 
-static void add(struct hth_match *m, const struct joiner *like);
+static void add(struct hth_match *m, const struct hth_join_msg *join, struct hth_rpc_request *req,
+                int64_t end_us);
 
 static void join(struct hth_match *m, const struct hth_rpc_target *host)
 {
     struct look *l = m->look;
-    int64_t left_us = HTH_MAX(l->end_us - hth_now_us(m->env), (int64_t)0);
-    const struct hth_join_msg join = {.line = l->opts.line,
-                                      .schema = hth_roster_self(m->roster)->schema,
-                                      .self = l->self,
-                                      .left_ms = (uint32_t)(left_us / HTH_US_PER_MS)};
     struct hth_rpc_call_opts call = {.method = HTH_MATCH_METHOD_JOIN,
-                                     .timeout_us = HTH_AVG_WINDOW_MAX_US};
+                                     .timeout_us = l->end_us + FAR_US - hth_now_us(m->env)};
     uint8_t bytes[HTH_JOIN_BYTES_MAX];
 
     l->host = host->peer;
     l->asked_us = hth_now_us(m->env);
     if (hth_peer_id_eq(&host->peer, &m->env->self)) {
-        add(m, &(struct joiner){
-                   .line = l->opts.line, .key = l->key, .self = l->self, .end_us = l->end_us});
+        add(m, &l->says, NULL, l->end_us);
         return;
     }
     m->stats.joins_out++;
     call.body.payload = bytes;
-    call.body.payload_len = hth_join_write(&join, bytes);
+    call.body.payload_len = hth_join_write(&l->says, bytes);
     if (hth_rpc_call(m->rpc, host, &call, on_answer, m, &l->call) != HTH_OK) {
         l->call = NULL;
         pass(m, HTH_AVG_NO_HOST);
@@ -253,33 +262,15 @@ static bool is_passed(const struct look *l, const struct hth_peer_id *id)
     return false;
 }
 
-static void on_greeted(void *arg, const struct hth_rpc_result *r)
-{
-    (void)arg;
-    (void)r;
-}
-
 /* Those of our line are dialled, before it is full of values, and known to be lost all at once. */
 static void greet_line(struct hth_match *m)
 {
-    const struct look *l = m->look;
-    const struct hth_rpc_call_opts call = {.method = HTH_MATCH_METHOD_JOIN,
-                                           .timeout_us = HTH_AVG_WINDOW_MAX_US};
     const struct hth_roster_peer *p;
-    struct hth_rpc_peer_info info;
 
-    for (uint32_t i = 0; (p = hth_roster_at(m->roster, i)) != NULL; i++) {
-        const struct hth_rpc_target target = {p->id, p->note.addr};
-
-        if (!hth_roster_meets(m->roster, p) || target.addr.family == 0 ||
-            !hth_match_in_line(&p->note, &l->opts.line))
-            continue;
-        (void)!hth_rpc_peer_info(m->rpc, &p->id, &info);
-        if (!info.connected && !info.dialing && info.waiting == 0)
-            (void)!hth_rpc_call(m->rpc, &target, &call, on_greeted, NULL, NULL);
-        if (is_silent(m, &p->id, l->made_us))
-            hth_roster_lost(m->roster, &p->id);
-    }
+    for (uint32_t i = 0; (p = hth_roster_at(m->roster, i)) != NULL; i++)
+        if (hth_roster_meets(m->roster, p) && p->note.addr.family != 0 &&
+            hth_match_in_line(&p->note, &m->look->says.line))
+            (void)is_heard(m, p, m->look->made_us);
 }
 
 /* Zero: nobody. */
@@ -298,7 +289,7 @@ static struct hth_rpc_target first_host(const struct hth_match *m)
         uint64_t place = place_of(&p->id, l->key);
 
         if (place >= least || !hth_roster_meets(m->roster, p) || p->note.addr.family == 0 ||
-            p->doubted || is_passed(l, &p->id))
+            hth_roster_doubts(m->roster, p) || is_passed(l, &p->id))
             continue;
         least = place;
         host = (struct hth_rpc_target){p->id, p->note.addr};
@@ -310,16 +301,14 @@ static void look_turn(struct hth_match *m)
 {
     struct look *l = m->look;
     struct hth_rpc_target host;
-    struct hth_rpc_peer_info info;
 
-    if (hth_now_us(m->env) >= l->end_us + silence_us(m, &l->host, &info)) {
-        if (l->call != NULL)
-            pass(m, HTH_AVG_LEFT_OUT);
-        end_look(m, l->refusal != HTH_AVG_OK ? l->refusal : HTH_AVG_ALONE, NULL, 0);
-        return;
-    }
     if (l->call != NULL && is_silent(m, &l->host, l->asked_us))
         pass(m, HTH_AVG_NO_HOST);
+    if (hth_now_us(m->env) >= l->end_us) { /* the host is about to answer, if there is one */
+        if (hth_peer_id_is_zero(&l->host))
+            end_look(m, l->refusal != HTH_AVG_OK ? l->refusal : HTH_AVG_ALONE, NULL);
+        return;
+    }
     greet_line(m);
     host = first_host(m);
     if (hth_peer_id_eq(&host.peer, &l->host))
@@ -334,7 +323,7 @@ static void look_turn(struct hth_match *m)
 static struct joiner *find(const struct hth_match *m, const struct hth_peer_id *id)
 {
     for (uint32_t i = 0; i < m->count; i++)
-        if (hth_peer_id_eq(&m->joiners[i]->self.id, id))
+        if (hth_peer_id_eq(&m->joiners[i]->said.self.id, id))
             return m->joiners[i];
     return NULL;
 }
@@ -344,7 +333,8 @@ static void on_left(void *arg)
     drop(arg);
 }
 
-static void add(struct hth_match *m, const struct joiner *like)
+static void add(struct hth_match *m, const struct hth_join_msg *join, struct hth_rpc_request *req,
+                int64_t end_us)
 {
     struct joiner *j = hth_new(struct joiner);
 
@@ -353,30 +343,41 @@ static void add(struct hth_match *m, const struct joiner *like)
         m->joiners = hth_realloc(m->joiners, m->capacity, sizeof(struct joiner *));
     }
     m->joiners[m->count++] = j;
-    *j = *like;
     j->match = m;
-    j->place = place_of(&j->self.id, j->key);
+    j->said = *join;
+    j->key = key_of(join);
+    j->place = place_of(&join->self.id, j->key);
+    j->req = req;
     j->since_us = hth_now_us(m->env);
-    if (j->req != NULL)
-        hth_rpc_on_cancel(j->req, on_left, j);
+    j->end_us = HTH_MIN(end_us, j->since_us + HTH_AVG_WINDOW_MAX_US);
+    if (req != NULL)
+        hth_rpc_on_cancel(req, on_left, j);
     hth_match_nudge(m);
 }
 
-/* Refuses its request, if it was not answered. */
-static void drop(struct joiner *j)
+/* It is not of the table any more. Returns what it asked, to be answered. */
+static struct hth_rpc_request *release(struct joiner *j)
 {
     struct hth_match *m = j->match;
+    struct hth_rpc_request *req = j->req;
     uint32_t i = 0;
 
     while (m->joiners[i] != j)
         i++;
     m->joiners[i] = m->joiners[--m->count];
-    if (j->req != NULL) {
-        hth_rpc_on_cancel(j->req, NULL, NULL);
-        hth_rpc_refuse(j->req, HTH_E_CANCELED, 0, NULL);
-    }
+    if (req != NULL)
+        hth_rpc_on_cancel(req, NULL, NULL);
     hth_free(j);
     hth_match_nudge(m);
+    return req;
+}
+
+static void drop(struct joiner *j)
+{
+    struct hth_rpc_request *req = release(j);
+
+    if (req != NULL)
+        hth_rpc_refuse(req, HTH_E_CANCELED, 0, NULL);
 }
 
 /* `req` NULL: this peer. */
@@ -393,18 +394,6 @@ static void refuse(struct hth_match *m, struct hth_rpc_request *req, enum hth_av
     uint8_t bytes[HTH_JOIN_REPLY_BYTES_MAX];
 
     send(m, req, bytes, hth_join_reply_write(&(struct hth_join_reply){.reason = reason}, bytes));
-}
-
-/* It is not of the table any more: what it asked is to be answered. */
-static struct hth_rpc_request *release(struct joiner *j)
-{
-    struct hth_rpc_request *req = j->req;
-
-    if (req != NULL)
-        hth_rpc_on_cancel(req, NULL, NULL);
-    j->req = NULL;
-    drop(j);
-    return req;
 }
 
 static enum hth_avg_reason judge(struct hth_match *m, const struct hth_peer_id *id,
@@ -447,12 +436,7 @@ static void on_join(void *arg, struct hth_rpc_request *req)
     if (reason != HTH_AVG_OK)
         refuse(m, req, reason);
     else
-        add(m,
-            &(struct joiner){.line = join.line,
-                             .key = key_of(&join.line, join.schema),
-                             .self = join.self,
-                             .req = req,
-                             .end_us = hth_now_us(m->env) + (int64_t)join.left_ms * HTH_US_PER_MS});
+        add(m, &join, req, hth_rpc_deadline_us(req) - FAR_US);
 }
 
 /* ---- a line begins --------------------------------------------------------------------------- */
@@ -465,13 +449,17 @@ struct census {
     int64_t deadline_us;       /* the earliest window of those who average */
 };
 
+/* Line by line, each in the order in which they have places. */
 static int by_place(const void *a, const void *b)
 {
-    const struct joiner *const *x = a, *const *y = b;
+    const struct joiner *x = *(const struct joiner *const *)a,
+                        *y = *(const struct joiner *const *)b;
 
-    if ((*x)->self.mode != (*y)->self.mode)
-        return (*x)->self.mode < (*y)->self.mode ? -1 : 1;
-    return (*x)->place < (*y)->place ? -1 : (*x)->place > (*y)->place;
+    if (x->key != y->key)
+        return x->key < y->key ? -1 : 1;
+    if (x->said.self.mode != y->said.self.mode)
+        return x->said.self.mode < y->said.self.mode ? -1 : 1;
+    return x->place < y->place ? -1 : x->place > y->place;
 }
 
 /* Clients come after trainers, and of them there may be too many. Helpers have the room that is
@@ -481,22 +469,20 @@ static void begin(struct hth_match *m, struct census *c)
 {
     uint32_t most = HTH_MIN(c->contributors, HTH_AVG_MEMBERS_MAX / 2u), in = 0;
     uint32_t room[2] = {most, most}; /* for those who only reduce, and for the others */
-    struct hth_join_reply list = {.reason = HTH_AVG_OK,
-                                  .match_us = (uint32_t)(hth_now_us(m->env) - c->last_us)};
+    struct hth_join_reply list = {.reason = HTH_AVG_OK};
     uint8_t bytes[HTH_JOIN_REPLY_BYTES_MAX];
     struct joiner *own = NULL;
     size_t len;
 
-    qsort(c->in, c->count, sizeof(c->in[0]), by_place);
     for (uint32_t i = 0; i < c->count; i++) {
-        uint32_t *left = &room[hth_avg_mode_brings(c->in[i]->self.mode)];
+        uint32_t *left = &room[hth_avg_mode_brings(c->in[i]->said.self.mode)];
 
         if (*left == 0) {
             refuse(m, release(c->in[i]), HTH_AVG_FULL);
             continue;
         }
         (*left)--;
-        list.member[list.count++] = c->in[i]->self;
+        list.member[list.count++] = c->in[i]->said.self;
         c->in[in++] = c->in[i];
     }
     len = hth_join_reply_write(&list, bytes);
@@ -511,30 +497,23 @@ static void begin(struct hth_match *m, struct census *c)
     m->stats.led++;
 }
 
-static bool is_here(const struct census *c, const struct hth_peer_id *id)
-{
-    for (uint32_t i = 0; i < c->count; i++)
-        if (hth_peer_id_eq(&c->in[i]->self.id, id))
-            return true;
-    return false;
-}
-
-/* That peer of the line is waited for. If it is a round behind it may be about to end that; of
- * others the note may be old. */
-static bool is_due(const struct hth_match *m, const struct census *c,
+/* That peer of the line is not here and waited for. If it is a round behind it may be about to end
+ * that; of others the note may be old. */
+static bool is_due(const struct hth_match *m, const struct census *c, const struct hth_peer_id *id,
                    const struct hth_roster_note *note)
 {
-    const struct hth_avg_line *line = &c->in[0]->line;
+    const struct hth_avg_line *line = &c->in[0]->said.line;
+    const struct joiner *j = find(m, id);
     int32_t ahead = hth_match_ahead(note->round, line->round);
 
-    return hth_match_in_line(note, line) &&
+    return (j == NULL || j->key != c->in[0]->key) && hth_match_in_line(note, line) &&
            (ahead == 0 || ahead == -1 || hth_now_us(m->env) < c->first_us + NOTE_US);
 }
 
 /* Somebody is due who has neither joined nor fallen silent. */
-static bool is_awaited(const struct hth_match *m, const struct census *c)
+static bool is_awaited(struct hth_match *m, const struct census *c)
 {
-    const struct hth_avg_line *line = &c->in[0]->line;
+    const struct hth_avg_line *line = &c->in[0]->said.line;
     const struct hth_roster_note *self = hth_roster_self(m->roster);
     const struct hth_roster_peer *p;
     bool all, awaited;
@@ -543,51 +522,37 @@ static bool is_awaited(const struct hth_match *m, const struct census *c)
     if (!all) /* and one more may be about to come */
         return c->contributors < line->shape.size[hth_avg_axis(&line->shape, line->round)] ||
                hth_now_us(m->env) < c->last_us + BEAT_US;
-    awaited = (self->flags & HTH_ROSTER_BOOTSTRAPPING) == 0 && is_due(m, c, self) &&
-              !is_here(c, &m->env->self);
+    awaited = (self->flags & HTH_ROSTER_BOOTSTRAPPING) == 0 && is_due(m, c, &m->env->self, self);
     for (uint32_t i = 0; (p = hth_roster_at(m->roster, i)) != NULL; i++) {
-        if (!hth_roster_meets(m->roster, p) || !is_due(m, c, &p->note) || is_here(c, &p->id))
-            continue;
-        if (is_silent(m, &p->id, c->first_us))
-            hth_roster_lost(m->roster, &p->id);
-        else
-            awaited = true;
+        if (hth_roster_meets(m->roster, p) && is_due(m, c, &p->id, &p->note))
+            awaited |= is_heard(m, p, c->first_us);
     }
     return awaited;
 }
 
-/* Those of the line that are heard. */
-static void take_census(struct hth_match *m, uint64_t key, struct census *c)
+static void take_census(struct joiner *const *in, uint32_t count, struct census *c)
 {
-    *c = (struct census){.first_us = INT64_MAX, .deadline_us = INT64_MAX};
-    for (uint32_t i = m->count; i-- > 0;) {
-        struct joiner *j = m->joiners[i];
+    *c = (struct census){.count = count, .first_us = INT64_MAX, .deadline_us = INT64_MAX};
+    for (uint32_t i = 0; i < count; i++) {
+        const struct joiner *j = c->in[i] = in[i];
 
-        if (j->key != key)
-            continue;
-        if (j->req != NULL && is_silent(m, &j->self.id, j->since_us)) {
-            hth_roster_lost(m->roster, &j->self.id);
-            drop(j);
-            continue;
-        }
-        c->in[c->count++] = j;
         c->first_us = HTH_MIN(c->first_us, j->since_us);
         c->last_us = HTH_MAX(c->last_us, j->since_us);
-        if (hth_avg_mode_brings(j->self.mode)) {
+        if (hth_avg_mode_brings(j->said.self.mode)) {
             c->contributors++;
             c->deadline_us = HTH_MIN(c->deadline_us, j->end_us);
         }
     }
 }
 
-static void line_turn(struct hth_match *m, uint64_t key)
+static void line_turn(struct hth_match *m, struct joiner *const *in, uint32_t count)
 {
     int64_t now_us = hth_now_us(m->env);
     struct census c;
     bool awaited;
 
-    take_census(m, key, &c);
-    awaited = c.count > 0 && is_awaited(m, &c);
+    take_census(in, count, &c);
+    awaited = is_awaited(m, &c);
     if (c.contributors >= m->group_min && (now_us >= c.deadline_us || !awaited)) {
         begin(m, &c);
         return;
@@ -597,22 +562,25 @@ static void line_turn(struct hth_match *m, uint64_t key)
             refuse(m, release(c.in[i]), c.contributors > 1 ? HTH_AVG_TOO_FEW : HTH_AVG_ALONE);
 }
 
-/* Each line once. */
+/* The silent leave; then each line has its turn, the last one first: who leaves is replaced by one
+ * behind it. */
 static void table_turn(struct hth_match *m)
 {
-    uint64_t keys[HTH_AVG_LOOKERS_MAX + 1];
-    uint32_t count = 0;
+    for (uint32_t i = m->count; i-- > 0;) {
+        struct joiner *j = m->joiners[i];
 
-    for (uint32_t i = 0; i < m->count; i++) {
-        uint32_t k = 0;
-
-        while (k < count && keys[k] != m->joiners[i]->key)
-            k++;
-        keys[k] = m->joiners[i]->key;
-        count = HTH_MAX(count, k + 1);
+        if (j->req != NULL && is_silent(m, &j->said.self.id, j->since_us)) {
+            hth_roster_lost(m->roster, &j->said.self.id);
+            drop(j);
+        }
     }
-    for (uint32_t k = 0; k < count; k++)
-        line_turn(m, keys[k]);
+    if (m->count > 0)
+        qsort(m->joiners, m->count, sizeof(struct joiner *), by_place);
+    for (uint32_t end = m->count, at = end; end > 0; end = at) {
+        while (at > 0 && m->joiners[at - 1]->key == m->joiners[end - 1]->key)
+            at--;
+        line_turn(m, &m->joiners[at], end - at);
+    }
 }
 
 static void on_turn(void *arg)
@@ -632,23 +600,25 @@ static void on_turn(void *arg)
 
 /* ---- life ----------------------------------------------------------------------------------- */
 
-void hth_match_look(struct hth_match *m, const struct hth_look_opts *opts)
+void hth_match_look(struct hth_match *m, const struct hth_avg_line *line,
+                    const struct hth_avg_member *self, int64_t window_us, hth_look_done_fn *done,
+                    void *arg)
 {
+    const struct hth_roster_note *note = hth_roster_self(m->roster);
     struct look *l = hth_new(struct look);
 
     HTH_ASSERT(m->look == NULL);
     m->look = l;
-    l->opts = *opts;
-    l->key = key_of(&opts->line, hth_roster_self(m->roster)->schema);
-    l->self = (struct hth_avg_member){.id = m->env->self,
-                                      .mode = opts->mode,
-                                      .bandwidth = opts->bandwidth,
-                                      .weight = opts->weight,
-                                      .nonce = hth_rng_u64(&m->env->rng)};
-    if (hth_avg_mode_reduces(opts->mode))
-        l->self.addr = hth_roster_self(m->roster)->addr;
+    l->done = done;
+    l->arg = arg;
+    l->says = (struct hth_join_msg){*line, note->schema, *self};
+    l->says.self.id = m->env->self;
+    l->says.self.nonce = hth_rng_u64(&m->env->rng);
+    if (hth_avg_mode_reduces(self->mode))
+        l->says.self.addr = note->addr;
+    l->key = key_of(&l->says);
     l->made_us = hth_now_us(m->env);
-    l->end_us = l->made_us + opts->window_us;
+    l->end_us = l->made_us + window_us;
     hth_match_nudge(m);
 }
 

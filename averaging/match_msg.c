@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include "averaging/match_msg.h"
+#include "averaging/match.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -11,7 +11,6 @@
 
 static void line(struct hth_wire *io, struct hth_avg_line *l)
 {
-    hth_wire_u64(io, &l->run);
     hth_wire_u32(io, &l->round);
     hth_wire_count(io, &l->shape.dims, HTH_AVG_DIMS_MAX);
     for (uint32_t i = 0; i < l->shape.dims; i++) {
@@ -54,8 +53,6 @@ static void join(struct hth_wire *io, struct hth_join_msg *m)
     hth_wire_version(io, HTH_MATCH_VERSION);
     line(io, &m->line);
     hth_wire_u64(io, &m->schema);
-    hth_wire_u32(io, &m->left_ms);
-    hth_wire_expect(io, m->left_ms <= HTH_AVG_WINDOW_MAX_US / HTH_US_PER_MS, HTH_E_RANGE);
     member(io, &m->self);
 }
 
@@ -64,8 +61,6 @@ HTH_WIRE_PAIR(hth_join, struct hth_join_msg, join, HTH_JOIN_BYTES_MAX)
 static void reply(struct hth_wire *io, struct hth_join_reply *m)
 {
     m->reason = hth_wire_kind(io, (uint8_t)m->reason, HTH_AVG_REASONS_MAX - 1);
-    hth_wire_u32(io, &m->match_us);
-    hth_wire_expect(io, m->match_us <= HTH_AVG_WINDOW_MAX_US, HTH_E_RANGE);
     hth_wire_count(io, &m->count, HTH_AVG_MEMBERS_MAX);
     hth_wire_check(io, (m->count > 0) == (m->reason == HTH_AVG_OK));
     for (uint32_t i = 0; i < m->count && io->err == HTH_OK; i++) {

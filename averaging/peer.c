@@ -8,7 +8,6 @@
 
 #include "averaging/codec.h"
 #include "core/mem.h"
-#include "dht/record.h"
 
 #define SETTLED_US (1 * HTH_US_PER_S) /* then all have said where they are */
 
@@ -16,10 +15,8 @@ struct moshpit {
     struct hth_env *env;
     struct hth_avg_peer *peer;
     struct hth_moshpit_opts opts;
-    enum hth_avg_mode mode;
-    double bandwidth;
-    uint64_t run;         /* tag */
-    hth_avg_round_fn *fn; /* NULL: not started */
+    struct hth_avg_member self; /* as others hear of it */
+    hth_avg_round_fn *fn;       /* NULL: not started */
     void *arg;
     /* the round under way */
     enum { IDLE, LOOKS, REDUCES } state;
@@ -34,6 +31,30 @@ struct moshpit {
         struct hth_metric *rounds, *failed, *drops, *bytes, *wait, *reduce;
     } metrics;
 };
+
+/* ---- reasons --------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *name, *text;
+} reasons[] = {
+#define ROW(num, name, text) [num] = {#name, text},
+    HTH_AVG_REASON_MAP(ROW)
+#undef ROW
+};
+
+const char *hth_avg_reason_name(enum hth_avg_reason reason)
+{
+    bool known = reason < HTH_ARRAY_LEN(reasons) && reasons[reason].name != NULL;
+
+    return known ? reasons[reason].name : "UNKNOWN";
+}
+
+const char *hth_avg_reason_text(enum hth_avg_reason reason)
+{
+    bool known = reason < HTH_ARRAY_LEN(reasons) && reasons[reason].text != NULL;
+
+    return known ? reasons[reason].text : "an unknown reason";
+}
 
 /* ---- the end -------------------------------------------------------------------------------- */
 
@@ -63,14 +84,14 @@ static void count(struct moshpit *mp, const struct hth_avg_round_info *info)
 
 /* `average` is borrowed: NULL of a helper, and without one. The callback may offer anew. */
 static void end(struct moshpit *mp, enum hth_err err, enum hth_avg_reason reason,
-                struct hth_blob *average, double weight)
+                struct hth_blob *average)
 {
     struct hth_avg_result result;
 
     mp->info.err = err;
     mp->info.reason = reason;
     count(mp, &mp->info);
-    result = (struct hth_avg_result){err, reason, mp->offer.values, average, weight, mp->info};
+    result = (struct hth_avg_result){err, reason, mp->offer.values, average, mp->info};
     hth_free(mp->group);
     mp->group = NULL;
     mp->state = IDLE;
@@ -97,9 +118,9 @@ static void on_reduced(void *arg, const struct hth_reduce_result *r)
     info->bytes_out = r->bytes_out;
     info->bytes_in = r->bytes_in;
     if (r->err != HTH_OK)
-        end(mp, r->err, HTH_AVG_FAILED, NULL, 0);
+        end(mp, r->err, HTH_AVG_FAILED, NULL);
     else
-        end(mp, HTH_OK, HTH_AVG_OK, r->average, HTH_MIN(r->weight, (double)HTH_AVG_WEIGHT_MAX));
+        end(mp, HTH_OK, HTH_AVG_OK, r->average);
 }
 
 /* Members that are lost, silent, or slower than the others are given up long before. */
@@ -148,31 +169,31 @@ static uint32_t place_in(const struct hth_avg_group *g)
     return (hth_load_u32le(g->id.b) >> 1) + g->self;
 }
 
-static void on_look(void *arg, const struct hth_look_result *r)
+static void on_look(void *arg, enum hth_avg_reason reason, struct hth_avg_group *group,
+                    int64_t waited_us)
 {
     struct moshpit *mp = arg;
     struct hth_avg_round_info *info = &mp->info;
     enum hth_err err;
 
     mp->looked_us = hth_now_us(mp->env);
-    info->wait_us = r->wait_us;
-    info->match_us = r->match_us;
-    if (r->group != NULL)
-        hth_roster_set_place(mp->peer->roster, info->axis, place_in(r->group));
+    info->wait_us = waited_us;
+    if (group != NULL)
+        hth_roster_set_place(mp->peer->roster, info->axis, place_in(group));
     hth_roster_set_round(mp->peer->roster, mp->line.round + 1);
-    if (r->group == NULL) {
-        end(mp, HTH_E_NOT_FOUND, r->reason, NULL, 0);
+    if (group == NULL) {
+        end(mp, HTH_E_NOT_FOUND, reason, NULL);
         return;
     }
     mp->state = REDUCES;
-    mp->group = r->group;
-    info->members = r->group->count;
-    info->group = r->group->id;
-    for (uint32_t i = 0; i < HTH_MIN(r->group->count, (uint32_t)HTH_AVG_STATUS_MEMBERS); i++)
-        info->member[i] = r->group->member[i].id;
+    mp->group = group;
+    info->members = group->count;
+    info->group = group->id;
+    for (uint32_t i = 0; i < HTH_MIN(group->count, (uint32_t)HTH_AVG_STATUS_MEMBERS); i++)
+        info->member[i] = group->member[i].id;
     err = reduce(mp);
     if (err != HTH_OK)
-        end(mp, err, HTH_AVG_FAILED, NULL, 0);
+        end(mp, err, HTH_AVG_FAILED, NULL);
 }
 
 /* ---- where and when -------------------------------------------------------------------------- */
@@ -181,8 +202,7 @@ static struct hth_avg_line line_now(const struct moshpit *mp, uint32_t round)
 {
     const struct hth_roster_note *self = hth_roster_self(mp->peer->roster);
 
-    return (struct hth_avg_line){
-        .run = mp->run, .round = round, .shape = self->shape, .cell = self->cell};
+    return (struct hth_avg_line){.round = round, .shape = self->shape, .cell = self->cell};
 }
 
 static int by_number(const void *a, const void *b)
@@ -192,28 +212,24 @@ static int by_number(const void *a, const void *b)
     return (*x > *y) - (*x < *y);
 }
 
-/* Others of the line of that round that are so far ahead of it. */
-static uint32_t in_line(const struct moshpit *mp, uint32_t round, int32_t least, int32_t most)
+/* Somebody of the line of that round has left it for a later one, or has not. */
+static bool has_one(const struct moshpit *mp, uint32_t round, bool left)
 {
     struct hth_avg_line line = line_now(mp, round);
     const struct hth_roster_peer *p;
-    uint32_t count = 0;
 
-    for (uint32_t i = 0; (p = hth_roster_at(mp->peer->roster, i)) != NULL; i++) {
-        int32_t by = hth_match_ahead(p->note.round, round);
-
-        count += hth_roster_meets(mp->peer->roster, p) && hth_match_in_line(&p->note, &line) &&
-                 by >= least && by <= most;
-    }
-    return count;
+    for (uint32_t i = 0; (p = hth_roster_at(mp->peer->roster, i)) != NULL; i++)
+        if (hth_roster_meets(mp->peer->roster, p) && hth_match_in_line(&p->note, &line) &&
+            (hth_match_ahead(p->note.round, round) > 0) == left)
+            return true;
+    return false;
 }
 
 /* That of the middle peer: with the lowest round it would do as long as nobody is absent, but
  * whoever missed one would go on looking for it with the others who did, a round behind all the
- * rest for good. Who is only late has not missed its round, nor met nobody who is ahead: a peer
- * stays with others of its line that are in its round if none has left for a later one, and does
- * not go back where all of its line have been. What is said of rounds is not proved, so that all
- * may go to a wrong one, but together. */
+ * rest for good. A peer that is only late stays with those of its line until one of them has left
+ * for a later round, and none goes back where all of its line have been. What is said of rounds is
+ * not proved, so that all may go to a wrong one, but together. */
 static uint32_t present_round(const struct moshpit *mp)
 {
     uint32_t own = hth_roster_self(mp->peer->roster)->round, count = 0;
@@ -228,29 +244,23 @@ static uint32_t present_round(const struct moshpit *mp)
     if (count > 0)
         middle = rounds[(count - 1) / 2];
     hth_free(rounds);
-    stays = middle > 0 ? in_line(mp, own, 0, 0) > 0 && in_line(mp, own, 1, INT32_MAX) == 0
+    stays = middle > 0 ? !has_one(mp, own, true)
                        : hth_now_us(mp->env) < mp->looked_us + SETTLED_US ||
-                             in_line(mp, own + (uint32_t)middle, INT32_MIN, 0) == 0;
+                             !has_one(mp, own + (uint32_t)middle, false);
     return stays ? own : own + (uint32_t)middle;
 }
 
 /* Looks in the present round's line. Errors: E_NOT_FOUND. */
 static enum hth_err look(struct moshpit *mp)
 {
-    struct hth_look_opts o = {.mode = mp->mode,
-                              .bandwidth = mp->bandwidth,
-                              .weight = mp->offer.weight,
-                              .window_us = mp->opts.window_us,
-                              .done = on_look,
-                              .arg = mp};
-
     if (hth_roster_self(mp->peer->roster)->shape.dims == 0)
         return HTH_E_NOT_FOUND;
-    mp->line = o.line = line_now(mp, present_round(mp));
+    mp->line = line_now(mp, present_round(mp));
     hth_roster_set_round(mp->peer->roster, mp->line.round);
     mp->info = (struct hth_avg_round_info){.number = mp->line.round,
                                            .axis = hth_avg_axis(&mp->line.shape, mp->line.round)};
-    hth_match_look(mp->peer->match, &o);
+    mp->self.weight = mp->offer.weight;
+    hth_match_look(mp->peer->match, &mp->line, &mp->self, mp->opts.window_us, on_look, mp);
     return HTH_OK;
 }
 
@@ -273,7 +283,7 @@ static enum hth_err check(const struct moshpit *mp, const struct hth_avg_offer *
         return HTH_E_RANGE;
     if (o->spans != NULL)
         HTH_TRY(hth_avg_spans_check(o->spans, o->span_count, o->count));
-    if (mp->mode == HTH_AVG_HELPER)
+    if (mp->self.mode == HTH_AVG_HELPER)
         return o->values == NULL && o->weight == 0 ? HTH_OK : HTH_E_RANGE;
     if (o->values == NULL || o->values->size != o->count * sizeof(float))
         return HTH_E_RANGE;
@@ -298,7 +308,6 @@ static enum hth_err mp_offer(void *self, const struct hth_avg_offer *offer)
     enum hth_err err = begin(mp, offer);
 
     mp->stats.offers++;
-    mp->stats.refused += err != HTH_OK;
     return err;
 }
 
@@ -333,13 +342,9 @@ static void mp_stop(void *self)
 static void mp_stats(const void *self, struct hth_averager_stats *out)
 {
     const struct moshpit *mp = self;
-    const struct hth_avg_shape *shape = &hth_roster_self(mp->peer->roster)->shape;
 
     *out = mp->stats;
     out->under_way = mp->state != IDLE;
-    out->population = hth_roster_population(mp->peer->roster, NULL);
-    out->axes = shape->dims;
-    out->cells = shape->dims > 0 ? hth_avg_cells(shape) : 0;
 }
 
 static void mp_free(void *self)
@@ -388,12 +393,7 @@ static enum hth_err moshpit_new(struct hth_env *env, const struct hth_avg_peer_o
     mp->env = env;
     mp->peer = p;
     mp->opts = *o;
-    mp->mode = opts->mode;
-    mp->bandwidth = opts->bandwidth;
-    mp->run = hth_network_tag(env->crypto, opts->network);
-    /* With another bound a group would be cut in two ways. */
-    if (o->share_max != HTH_AVG_SHARE_MAX)
-        mp->run = hth_hash64(&o->share_max, sizeof(o->share_max), mp->run);
+    mp->self = (struct hth_avg_member){.mode = opts->mode, .bandwidth = opts->bandwidth};
     register_metrics(mp);
     p->averager = (struct hth_averager){&ops, mp};
     return HTH_OK;
@@ -413,7 +413,7 @@ static void on_change(void *arg)
         if (!hth_avg_line_eq(&line, &mp->line)) {
             hth_match_stop(p->match);
             if (look(mp) != HTH_OK)
-                end(mp, HTH_E_NOT_FOUND, HTH_AVG_NOBODY, NULL, 0);
+                end(mp, HTH_E_NOT_FOUND, HTH_AVG_NOBODY, NULL);
         }
     }
     if (p->match != NULL)

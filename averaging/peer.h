@@ -42,7 +42,8 @@ struct hth_moshpit_opts {
     int64_t round_us;   /* that a round reduces, at most; large vectors more (hth_reduce_thin_us) */
     double share_max;   /* of a group's vector nobody reduces more than so many times the mean of
                          * those who reduce, whatever bandwidth it claims; at least 1, and of 256 or
-                         * more nothing is bound. The same in all of a run: others are not met */
+                         * more nothing is bound. The same wherever schemas are equal: with another
+                         * bound a group would be cut in two ways */
 };
 #define HTH_MOSHPIT_OPTS_INIT                                                                      \
     {                                                                                              \

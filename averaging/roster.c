@@ -15,16 +15,14 @@
 #include "dht/board.h"
 #include "dht/uid.h"
 
-#define LIFE_US     (20 * HTH_US_PER_S)   /* of a note */
-#define SLOT_BITS   8                     /* peers with rarer marks speak at once, ... */
-#define SLOT_US     (100 * HTH_US_PER_MS) /* ... others so much later for each bit */
-#define LOWER_US    (3 * HTH_US_PER_S) /* a level lasts, until those of a lower one have spoken */
-#define DOUBT_US    (60 * HTH_US_PER_S)
-#define RATE_STEP   0.25                /* a speed that others should hear of */
-#define LEAVE_US    (1 * HTH_US_PER_S)  /* the DHT may be gone before us */
-#define NEWS_US     (60 * HTH_US_PER_S) /* how long a refusal is news, and said only once */
-#define SHAPES_MAX  8                   /* looked at beside the own one */
-#define PATIENCE_US (3 * HTH_US_PER_S)
+#define LIFE_US   (20 * HTH_US_PER_S)   /* of a note */
+#define SLOT_BITS 8                     /* peers with rarer marks speak at once, ... */
+#define SLOT_US   (100 * HTH_US_PER_MS) /* ... others so much later for each bit */
+#define SETTLE_US (3 * HTH_US_PER_S)    /* until all have spoken of what has changed */
+#define DOUBT_US  (60 * HTH_US_PER_S)
+#define RATE_STEP 0.25                /* a speed that others should hear of */
+#define LEAVE_US  (1 * HTH_US_PER_S)  /* the DHT may be gone before us */
+#define NEWS_US   (60 * HTH_US_PER_S) /* how long a refusal is news, and said only once */
 
 struct hth_roster {
     struct hth_env *env;
@@ -35,7 +33,6 @@ struct hth_roster {
     struct hth_record_cache *cache;
     struct hth_roster_peer **peers; /* by id */
     uint32_t count, capacity;
-    uint32_t parts; /* of them below the level, that take part */
     /* this peer */
     struct hth_roster_note self;
     struct hth_publisher *note; /* NULL before its slot, or when it never spoke */
@@ -50,11 +47,10 @@ struct hth_roster {
     bool ranked;       /* the cell is by rank, all being known */
     int64_t review_us; /* when this peer proposes a shape; 0: there is one that suits */
     /* refusals */
-    int64_t refused_us;    /* the latest, on our clock */
-    int64_t clock_said_us; /* when the log last spoke of clocks; 0: never */
+    int64_t refused_us; /* the latest, on our clock */
     struct hth_timer *timer;
     int64_t turn_us; /* 0: not armed */
-    bool changed, freed;
+    bool changed;
     hth_fn *left;
     void *left_arg;
     struct hth_roster_stats stats;
@@ -101,6 +97,12 @@ static uint32_t zeros(const struct hth_peer_id *id)
     return mark == 0 ? 64 : (uint32_t)__builtin_clzll(mark);
 }
 
+/* It takes part, and is below the level. */
+static bool is_counted(const struct hth_roster *r, const struct hth_roster_peer *p)
+{
+    return takes_part(r, &p->note) && zeros(&p->id) >= r->level;
+}
+
 /* Of those below the level: of all, or of those that take part. */
 static uint32_t count(const struct hth_roster *r, uint32_t level, bool all)
 {
@@ -114,7 +116,7 @@ static uint32_t count(const struct hth_roster *r, uint32_t level, bool all)
 uint32_t hth_roster_population(const struct hth_roster *r, bool *exact)
 {
     bool self = !r->opts.silent && !r->leaving && takes_part(r, &r->self);
-    uint32_t n = r->parts + (self && zeros(&r->env->self) >= r->level);
+    uint32_t n = count(r, r->level, false) + (self && zeros(&r->env->self) >= r->level);
 
     if (exact != NULL)
         *exact = r->level == 0;
@@ -123,86 +125,67 @@ uint32_t hth_roster_population(const struct hth_roster *r, bool *exact)
 
 static void adjust_level(struct hth_roster *r)
 {
-    uint32_t high = r->opts.silent ? HTH_AVG_ROSTER_WHOLE : HTH_AVG_ROSTER_HIGH;
-    int64_t now_us = hth_now_us(r->env);
-
-    while (r->level < HTH_AVG_ROSTER_LEVEL_MAX && count(r, r->level, true) > high)
+    while (r->level < HTH_AVG_ROSTER_LEVEL_MAX && count(r, r->level, true) > HTH_AVG_ROSTER_HIGH)
         r->level++;
-    if (r->level == 0 || count(r, r->level, true) >= high / HTH_AVG_ROSTER_LOW_PART)
+    if (r->level == 0 ||
+        count(r, r->level, true) >= HTH_AVG_ROSTER_HIGH / HTH_AVG_ROSTER_LOW_PART) {
         r->lower_us = 0;
-    else if (r->lower_us == 0)
-        r->lower_us = now_us + LOWER_US;
-    if (r->lower_us != 0 && is_over(r, r->lower_us)) {
-        r->level--;
-        r->lower_us = now_us + LOWER_US;
-        turn_at(r, r->lower_us);
+        return;
     }
-    r->stats.level = r->level;
-    r->parts = count(r, r->level, false);
+    if (r->lower_us == 0)
+        r->lower_us = hth_now_us(r->env) + SETTLE_US;
+    if (!is_over(r, r->lower_us))
+        return;
+    r->level--;
+    r->lower_us = 0;
+    change(r);
 }
 
 /* ---- shape and cell -------------------------------------------------------------------------- */
 
-struct tally {
-    const struct hth_avg_shape *shape;
-    uint32_t holders;
-};
-
-/* A grid that a peer might have proposed for about as many as are counted here. */
-static bool suits(const struct hth_roster *r, const struct hth_avg_shape *shape)
+/* Of those below the level, this peer included. */
+static uint32_t holders(const struct hth_roster *r, const struct hth_avg_shape *shape)
 {
-    uint32_t population = hth_roster_population(r, NULL), longest = r->opts.group_max;
-    struct hth_avg_shape own = hth_avg_shape_for(population, r->opts.group_max), next;
+    uint32_t n = takes_part(r, &r->self) && hth_avg_shape_eq(&r->self.shape, shape);
 
-    if (population < 2 || shape->dims == 0 || shape->dims > own.dims + 1)
-        return false;
-    longest = HTH_MAX(longest, own.size[0]);
-    for (uint32_t i = 0; i < shape->dims; i++)
-        if (shape->size[i] > longest)
-            return false;
-    return !hth_avg_shape_review(shape, population, r->opts.group_max, &next);
+    for (uint32_t i = 0; i < r->count; i++)
+        n += is_counted(r, r->peers[i]) && hth_avg_shape_eq(&r->peers[i]->note.shape, shape);
+    return n;
 }
 
-/* Of as many always the same one, so that two never swap. */
-static bool is_better(const struct tally *a, const struct tally *b)
-{
-    if (a->holders != b->holders)
-        return a->holders > b->holders;
-    return memcmp(a->shape, b->shape, sizeof(*a->shape)) > 0;
-}
-
-/* NULL: nobody holds one that suits. */
+/* Of those that suit the population; of as many always the same one, so that two never swap. NULL:
+ * nobody holds one that suits. */
 static const struct hth_avg_shape *most_held(const struct hth_roster *r)
 {
-    struct tally t[1 + SHAPES_MAX] = {{&r->self.shape, takes_part(r, &r->self)}};
-    const struct tally *best = NULL;
-    uint32_t shapes = 1;
+    const struct hth_avg_shape *best = NULL;
+    uint32_t population = hth_roster_population(r, NULL), most = 0;
 
-    for (uint32_t i = 0; i < r->count; i++) {
-        const struct hth_roster_note *note = &r->peers[i]->note;
-        uint32_t k = 0;
+    for (uint32_t i = 0; i <= r->count; i++) {
+        const struct hth_roster_note *note = i < r->count ? &r->peers[i]->note : &r->self;
+        const struct hth_avg_shape *shape = &note->shape;
+        uint32_t n;
 
-        if (!takes_part(r, note) || note->shape.dims == 0)
+        if (shape->dims == 0 || (i < r->count && !is_counted(r, r->peers[i])) ||
+            (best != NULL && hth_avg_shape_eq(shape, best)))
             continue;
-        while (k < shapes && !hth_avg_shape_eq(t[k].shape, &note->shape))
-            k++;
-        if (k == shapes && shapes <= SHAPES_MAX)
-            t[shapes++] = (struct tally){&note->shape, 0};
-        if (k < shapes)
-            t[k].holders++;
+        n = holders(r, shape);
+        if (best != NULL && (n < most || (n == most && memcmp(shape, best, sizeof(*best)) < 0)))
+            continue;
+        if (hth_avg_shape_suits(shape, population, r->opts.group_max)) {
+            best = shape;
+            most = n;
+        }
     }
-    for (uint32_t k = 0; k < shapes; k++)
-        if (suits(r, t[k].shape) && (best == NULL || is_better(&t[k], best)))
-            best = &t[k];
-    return best != NULL ? best->shape : NULL;
+    return best;
 }
 
 static struct hth_avg_shape shape_of(struct hth_roster *r)
 {
-    const struct hth_avg_shape *held = most_held(r);
-    int64_t us = PATIENCE_US;
+    uint32_t population = hth_roster_population(r, NULL);
+    const struct hth_avg_shape *held = population >= 2 ? most_held(r) : NULL;
+    int64_t us = SETTLE_US;
 
-    if (held != NULL || !r->speaking || hth_roster_population(r, NULL) < 2) {
+    if (held != NULL || !r->speaking || population < 2) {
         r->review_us = 0;
         return held != NULL ? *held : r->self.shape;
     }
@@ -213,7 +196,7 @@ static struct hth_avg_shape shape_of(struct hth_roster *r)
     if (!is_over(r, r->review_us))
         return r->self.shape;
     r->review_us = 0;
-    return hth_avg_shape_for(hth_roster_population(r, NULL), r->opts.group_max);
+    return hth_avg_shape_for(population, r->opts.group_max);
 }
 
 /* By rank. Clients can't be dialled, so a line of them alone never meets: who can be comes first,
@@ -325,13 +308,6 @@ static void left(void *arg, enum hth_err err)
         done(r->left_arg);
 }
 
-static void end_doubts(struct hth_roster *r)
-{
-    for (uint32_t i = 0; i < r->count; i++)
-        if (r->peers[i]->doubted)
-            r->peers[i]->doubted = !is_over(r, r->peers[i]->doubted_until_us);
-}
-
 static void on_turn(void *arg)
 {
     struct hth_roster *r = arg;
@@ -342,7 +318,6 @@ static void on_turn(void *arg)
         left(r, HTH_OK);
         return;
     }
-    end_doubts(r);
     adjust_level(r);
     if (!r->opts.silent && is_over(r, r->slot_us))
         speak(r, zeros(&r->env->self) >= r->level);
@@ -377,7 +352,6 @@ void hth_roster_set_schema(struct hth_roster *r, uint64_t schema,
     if (r->opts.schema == schema)
         return;
     r->opts.schema = r->self.schema = schema;
-    r->parts = count(r, r->level, false);
     say(r, false);
     change(r);
 }
@@ -428,27 +402,19 @@ const struct hth_roster_note *hth_roster_self(const struct hth_roster *r)
 /* ---- the board ------------------------------------------------------------------------------- */
 
 /* Where the id is, or would be put. */
-static uint32_t place_of(const struct hth_roster *r, const struct hth_peer_id *id, bool *found)
+static uint32_t place_of(const struct hth_roster *r, const struct hth_peer_id *id)
 {
-    uint32_t lo = 0, hi = r->count;
+    uint32_t i = 0;
 
-    while (lo < hi) {
-        uint32_t mid = lo + (hi - lo) / 2;
-
-        if (hth_peer_id_cmp(&r->peers[mid]->id, id) < 0)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    *found = lo < r->count && hth_peer_id_eq(&r->peers[lo]->id, id);
-    return lo;
+    while (i < r->count && hth_peer_id_cmp(&r->peers[i]->id, id) < 0)
+        i++;
+    return i;
 }
 
 static struct hth_roster_peer *insert(struct hth_roster *r, const struct hth_peer_id *id)
 {
     struct hth_roster_peer *p = hth_new(struct hth_roster_peer);
-    bool found;
-    uint32_t at = place_of(r, id, &found);
+    uint32_t at = place_of(r, id);
 
     if (r->count == r->capacity) {
         r->capacity = r->capacity > 0 ? 2 * r->capacity : 16;
@@ -487,26 +453,23 @@ static enum hth_err on_record(void *arg, const struct hth_record *rec, void **us
 static void on_gone(void *arg, const struct hth_peer_id *owner, uint8_t part, void *user)
 {
     struct hth_roster *r = arg;
-    bool found;
-    uint32_t at = place_of(r, owner, &found);
+    uint32_t at = place_of(r, owner);
 
     (void)part;
     if (user == NULL)
         return;
-    HTH_ASSERT(found && r->peers[at] == user);
+    HTH_ASSERT(r->peers[at] == user);
     r->count--;
     memmove(&r->peers[at], &r->peers[at + 1], (r->count - at) * sizeof(struct hth_roster_peer *));
     hth_free(user);
-    if (!r->freed)
-        change(r);
+    change(r);
 }
 
 static struct hth_roster_peer *get(const struct hth_roster *r, const struct hth_peer_id *id)
 {
-    bool found;
-    uint32_t at = place_of(r, id, &found);
+    uint32_t at = place_of(r, id);
 
-    return found ? r->peers[at] : NULL;
+    return at < r->count && hth_peer_id_eq(&r->peers[at]->id, id) ? r->peers[at] : NULL;
 }
 
 bool hth_roster_meets(const struct hth_roster *r, const struct hth_roster_peer *p)
@@ -519,11 +482,13 @@ void hth_roster_doubt(struct hth_roster *r, const struct hth_peer_id *id)
 {
     struct hth_roster_peer *p = get(r, id);
 
-    if (p == NULL || p->doubted)
-        return;
-    p->doubted = true;
-    p->doubted_until_us = hth_now_us(r->env) + DOUBT_US;
-    change(r);
+    if (p != NULL)
+        p->doubted_until_us = hth_now_us(r->env) + DOUBT_US;
+}
+
+bool hth_roster_doubts(const struct hth_roster *r, const struct hth_roster_peer *p)
+{
+    return hth_now_us(r->env) < p->doubted_until_us;
 }
 
 void hth_roster_lost(struct hth_roster *r, const struct hth_peer_id *id)
@@ -538,14 +503,13 @@ static void on_refused(void *arg, enum hth_err err, const struct hth_record *rec
 {
     struct hth_roster *r = arg;
     int64_t now_us = hth_now_us(r->env);
+    bool news = r->stats.refused == 0 || now_us - r->refused_us > NEWS_US;
 
     r->stats.refused++;
     r->refused_us = now_us;
     hth_record_explain(err, rec, hth_wall_us(r->env), r->stats.refusal);
-    if (err != HTH_E_CLOCK_SKEW || (r->clock_said_us != 0 && now_us - r->clock_said_us < NEWS_US))
-        return; /* with many trainers a wrong clock is met at each of their notes */
-    r->clock_said_us = HTH_MAX(now_us, 1);
-    HTH_LOG(r->env, HTH_WARN, HTH_SUB_AVG, "a trainer is left out: %s", r->stats.refusal);
+    if (err == HTH_E_CLOCK_SKEW && news) /* with a wrong clock at each note of each trainer */
+        HTH_LOG(r->env, HTH_WARN, HTH_SUB_AVG, "a trainer is left out: %s", r->stats.refusal);
 }
 
 const struct hth_roster_peer *hth_roster_at(const struct hth_roster *r, uint32_t index)
@@ -565,10 +529,9 @@ void hth_roster_stats(const struct hth_roster *r, struct hth_roster_stats *out)
 
     *out = r->stats;
     out->seen = r->count;
+    out->level = r->level;
     if (now_us - r->refused_us > NEWS_US)
         out->refusal[0] = '\0';
-    for (uint32_t i = 0; i < r->count; i++)
-        out->other_schema += r->peers[i]->note.schema != r->opts.schema;
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -641,7 +604,6 @@ void hth_roster_free(struct hth_roster *r)
 {
     if (r == NULL)
         return;
-    r->freed = true;
     hth_publisher_free(r->note);
     hth_board_free(r->board);
     hth_record_cache_free(r->cache);

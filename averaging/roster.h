@@ -18,12 +18,12 @@
  *
  *   more than H seen: L + 1      fewer than H / HTH_AVG_ROSTER_LOW_PART seen: L - 1
  *
- * H is HTH_AVG_ROSTER_HIGH (HTH_AVG_ROSTER_WHOLE of an onlooker); up to it, L is 0 and all is
- * exact. Peers with rare marks post first: thousands learn L in time.
+ * H is HTH_AVG_ROSTER_HIGH; up to it, L is 0 and all is exact. Peers with rare marks post first:
+ * thousands learn L in time.
  *
  * The shape. A note carries one. A peer takes the one that most hold of those that suit the
  * population as it counts it; so what a single peer says moves nobody into a grid that does not
- * suit. When none suits for a few seconds, a peer that posts proposes another. `shape` in the
+ * suit. When none suits for 3 s, a peer that posts proposes another. `shape` in the
  * options fixes it.
  *
  * The cell. With L = 0 it is this peer's rank among the sorted ids of those that take part, so that
@@ -40,21 +40,71 @@
 #ifndef HTH_AVERAGING_ROSTER_H
 #define HTH_AVERAGING_ROSTER_H
 
-#include "averaging/roster_note.h"
+#include "averaging/grid.h"
+#include "core/bytes.h"
 #include "core/env.h"
 #include "core/limits.h"
 
 struct hth_dht;
 struct hth_roster;
 
+/* ---- notes ----------------------------------------------------------------------------------- */
+
+/* flags of a note */
+#define HTH_ROSTER_CLIENT        1u /* can't be dialled: reduces nothing */
+#define HTH_ROSTER_HELPER        2u /* has no values: only reduces */
+#define HTH_ROSTER_BOOTSTRAPPING 4u /* has no state yet: takes no part in rounds */
+#define HTH_ROSTER_FLAGS         7u
+
+/* How a peer's last round went, for people. */
+struct hth_roster_last {
+    uint32_t group; /* the first bytes of its id, as a number; 0: there was no group */
+    uint32_t members, drops;
+    uint32_t reason; /* enum hth_avg_reason */
+    uint32_t wait_ms, reduce_ms;
+    uint64_t bytes;         /* of values, both ways */
+    double change;          /* norm of average - its own values: how far it was from the others */
+    double norm;            /* of the average */
+    double weight_fraction; /* of the groups' weight that was averaged */
+};
+
+/* Hashes of groups of settings, chosen by their owner (trainer/settings.h): where schemas differ
+ * they tell which settings do. */
+#define HTH_ROSTER_SETTINGS 5
+
+/* What a peer says of itself (docs/protocol.md has the bytes). Reading checks each number for
+ * itself; what a note is worth beside others is for the roster to say. */
+struct hth_roster_note {
+    struct hth_addr addr; /* family 0: can't be dialled */
+    uint32_t flags;
+    uint64_t schema; /* of what it averages */
+    uint32_t settings[HTH_ROSTER_SETTINGS];
+    uint64_t step;              /* updates applied so far */
+    uint64_t samples;           /* gathered towards the next */
+    double samples_per_s;       /* 0: not known */
+    uint32_t round;             /* that it will look for a group in next */
+    struct hth_avg_shape shape; /* dims 0: none yet */
+    struct hth_avg_cell cell;
+    struct hth_roster_last last;
+};
+
+#define HTH_ROSTER_NOTE_BYTES_MAX 192
+
+/* For the roster, tests and the fuzzer. Returns the number of bytes. */
+size_t hth_roster_note_write(const struct hth_roster_note *note, uint8_t *out);
+/* Errors: E_TRUNCATED, E_MALFORMED (bytes left over, unknown flags, half an address), E_RANGE,
+ * E_TOO_LARGE (axes), E_VERSION. */
+enum hth_err hth_roster_note_read(const uint8_t *data, size_t len,
+                                  struct hth_roster_note *out) HTH_MUST;
+
+/* ---- the roster ------------------------------------------------------------------------------ */
+
 struct hth_roster_peer {
     struct hth_peer_id id;
     struct hth_roster_note note;
-    int64_t issued_us; /* the note, by its owner's wall clock */
-    bool doubted;      /* hth_roster_doubt, within the last minute */
-    bool lost;         /* hth_roster_lost, and its note was not renewed since */
-    /* private: */
-    int64_t doubted_until_us;
+    int64_t issued_us;        /* the note, by its owner's wall clock */
+    bool lost;                /* hth_roster_lost, and its note was not renewed since */
+    int64_t doubted_until_us; /* hth_roster_doubt; on the reader's clock */
 };
 
 struct hth_roster_opts {
@@ -113,8 +163,9 @@ const struct hth_roster_peer *hth_roster_at(const struct hth_roster *roster, uin
 /* NULL: not seen. */
 const struct hth_roster_peer *hth_roster_find(const struct hth_roster *roster,
                                               const struct hth_peer_id *id);
-/* A peer that lied about its step is not believed for a minute. */
+/* A peer that lied is not believed for a minute. */
 void hth_roster_doubt(struct hth_roster *roster, const struct hth_peer_id *id);
+bool hth_roster_doubts(const struct hth_roster *roster, const struct hth_roster_peer *peer);
 /* Its connection was lost, or it was silent when it was asked: nobody waits for it. */
 void hth_roster_lost(struct hth_roster *roster, const struct hth_peer_id *id);
 /* It may average with us: it is of our schema, with state, and not lost. */
@@ -124,7 +175,6 @@ bool hth_roster_meets(const struct hth_roster *roster, const struct hth_roster_p
 uint32_t hth_roster_population(const struct hth_roster *roster, bool *exact);
 struct hth_roster_stats {
     uint32_t seen;         /* notes believed now, of any schema */
-    uint32_t other_schema; /* of them not ours */
     uint32_t level;        /* L */
     uint64_t puts;
     uint64_t refused;  /* notes */

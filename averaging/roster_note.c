@@ -5,13 +5,13 @@
  *   0  version (1)    2  address: family, 16 bytes of ip, port     49 round (4)
  *   1  flags (1)     21  schema (8)     29  step (8)               53 dims (1), then per axis
  *                    37  samples (8)    45  rate (4, a float)         size (4), at (4)
- *   the last round: group, members, drops, reason, wait, match, reduce (4 each), bytes (8),
+ *   the last round: group, members, drops, reason, wait, reduce (4 each), bytes (8),
  *   change, norm, weight fraction (4 each, floats)
  *   the settings: 5 x 4
  */
 #include <float.h>
 
-#include "averaging/roster_note.h"
+#include "averaging/roster.h"
 #include "core/wire.h"
 
 #define NOTE_VERSION 8
@@ -23,7 +23,6 @@ static void last(struct hth_wire *io, struct hth_roster_last *l)
     hth_wire_u32(io, &l->drops);
     hth_wire_u32(io, &l->reason);
     hth_wire_u32(io, &l->wait_ms);
-    hth_wire_u32(io, &l->match_ms);
     hth_wire_u32(io, &l->reduce_ms);
     hth_wire_u64(io, &l->bytes);
     hth_wire_f32(io, &l->change);

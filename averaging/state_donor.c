@@ -449,12 +449,13 @@ static void on_dialled(void *arg, const struct hth_rpc_result *r)
     (void)r;
 }
 
-static bool is_in_need(const struct hth_state_donor *d, const struct hth_roster_peer *p)
+static bool is_in_need(const struct hth_state_donor *d, const struct hth_roster *roster,
+                       const struct hth_roster_peer *p)
 {
     struct hth_rpc_peer_info info;
 
-    return p->note.schema == d->opts.schema && !p->doubted && p->note.addr.family != 0 &&
-           (p->note.flags & HTH_ROSTER_BOOTSTRAPPING) != 0 &&
+    return p->note.schema == d->opts.schema && !hth_roster_doubts(roster, p) &&
+           p->note.addr.family != 0 && (p->note.flags & HTH_ROSTER_BOOTSTRAPPING) != 0 &&
            (hth_rpc_peer_info(d->rpc, &p->id, &info) != HTH_OK ||
             (!info.connected && info.waiting == 0 && info.retry_in_us == 0));
 }
@@ -474,7 +475,7 @@ void hth_state_donor_reach(struct hth_state_donor *d, const struct hth_roster *r
     d->reach_us = now + HTH_STATE_DIAL_US;
     for (uint32_t i = 0; (p = hth_roster_at(roster, i)) != NULL; i++) {
         clients += (p->note.flags & HTH_ROSTER_CLIENT) != 0;
-        if (is_in_need(d, p) && hth_rng_below(&d->rng, ++in_need) == 0)
+        if (is_in_need(d, roster, p) && hth_rng_below(&d->rng, ++in_need) == 0)
             to = p;
     }
     if (to == NULL || hth_rng_below(&d->rng, clients + 1) >= HTH_STATE_REACH)

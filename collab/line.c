@@ -140,7 +140,6 @@ void hth_line_begins(struct hth_averager_stats *s, const struct hth_roll_group *
 {
     s->offers++;
     s->under_way++;
-    s->population = group->count;
     s->last = (struct hth_avg_round_info){.number = s->offers,
                                           .members = group->count + group->helpers,
                                           .group = group->id,

@@ -340,9 +340,17 @@ static void plan_for(const struct hth_brings *in, const bool *counts, uint32_t n
 {
     uint32_t with[PLAN_MAX];
     struct hth_brings sure[PLAN_MAX];
-    bool reached = hth_quota(in, n, target, with);
+    bool late = false, reached = hth_quota(in, n, target, with);
     without(in, counts, n, sure);
     reached |= hth_quota(sure, n, target, quota);
+    int64_t end_us = hth_quota_closes_us(sure, n, quota);
+    for (uint32_t i = 0; i < n; i++) {
+        if (counts[i] || in[i].air == 0 || in[i].lands_us <= end_us)
+            continue;
+        sure[i].samples = 0; /* it would be late for the round */
+        late = true;
+    }
+    reached |= late && hth_quota(sure, n, target, quota);
     (void)reached; /* else quotas are what there is, and nobody goes */
     for (uint32_t i = 0; i < n; i++)
         if (!counts[i])
@@ -615,7 +623,8 @@ void roll_settle_round(struct hth_roll_call *roll, const uint16_t *marks)
         if (!p->rests || in || (marks == NULL && t != &roll->trust))
             continue;
         int64_t owed_us = t != &roll->trust ? 2 * TRUST_MAX : INT64_MAX;
+        int64_t its_us = marks != NULL && marks[i] == 0 ? HTH_MIN(cost_us, 4 * TRUST_MAX) : cost_us;
         if (t->at_us != now) /* once for all of them */
-            *t = (struct trust){HTH_MAX(left_us(roll, t) - cost_us, -owed_us), now};
+            *t = (struct trust){HTH_MAX(left_us(roll, t) - its_us, -owed_us), now};
     }
 }

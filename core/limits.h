@@ -102,7 +102,7 @@
 
 /* averaging */
 #define HTH_AVG_WEIGHT_MAX     1e9        /* of one contribution: samples */
-#define HTH_AVG_REASONS_MAX    64         /* codes of averaging/reason.h are below */
+#define HTH_AVG_REASONS_MAX    64         /* reasons of averaging/averager.h are below */
 #define HTH_AVG_STATUS_MEMBERS 8          /* of a group, that a status names */
 #define HTH_AVG_DIMS_MAX       8          /* axes of the averaging grid */
 #define HTH_AVG_CELLS_MAX      (1u << 24) /* cells of it */
@@ -163,7 +163,6 @@
 
 /* averaging: the roster, and handing out a run's state */
 #define HTH_AVG_ROSTER_HIGH      96                   /* records, beyond which peers are sampled */
-#define HTH_AVG_ROSTER_WHOLE     512                  /* ... by an onlooker */
 #define HTH_AVG_ROSTER_LOW_PART  4                    /* below 1/4 of it fewer are sampled out */
 #define HTH_AVG_ROSTER_MAX       1024                 /* records believed */
 #define HTH_AVG_ROSTER_LEVEL_MAX 20                   /* of sampling: 2^20 times the peers seen */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "monitor/run_json.h"
 
-#include "averaging/reason.h"
+#include "averaging/averager.h"
 #include "cli/json.h"
 #include "core/mem.h"
 #include "monitor/status_json.h"

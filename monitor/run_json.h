@@ -66,7 +66,7 @@
  *                   does not tell
  *       does        of a trainer: "training", "fetching" (the run's state), "client" (only dials)
  *       average     its last round: {members, drops, reason, bytes, distance}; null: none yet;
- *                   reason: "OK", or why there was no average (averaging/reason.h); distance: to
+ *                   reason: "OK", or why there was no average (averaging/averager.h); distance: to
  *                   the others before the round, over the norm of the mean
  *   layers        of each layer, by name (ffn2 before ffn10):
  *       name, kind, width; grid: [4, 4]; places, served, twice (by two or more)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "monitor/status_trainers.h"
 
-#include "averaging/reason.h"
+#include "averaging/averager.h"
 #include "averaging/roster.h"
 #include "cli/cli.h"
 #include "cli/json.h"
@@ -72,10 +72,10 @@ static void print_one(const struct hth_roster *roster, const struct hth_roster_p
     }
     printf("%08x %u members", l->group, l->members);
     print_mates(roster, p);
-    printf(", %u dropped, %.4g %% of the weight, waited %u ms (%u matching), reduced %u ms, %s, "
+    printf(", %u dropped, %.4g %% of the weight, waited %u ms, reduced %u ms, %s, "
            "change %.3g, distance "
            "%.3g %%  %s\n",
-           l->drops, 100 * l->weight_fraction, l->wait_ms, l->match_ms, l->reduce_ms,
+           l->drops, 100 * l->weight_fraction, l->wait_ms, l->reduce_ms,
            hth_cli_bytes_text((double)l->bytes, bytes), l->change,
            l->norm > 0 ? 100 * l->change / l->norm : 0,
            hth_avg_reason_name((enum hth_avg_reason)l->reason));
@@ -127,7 +127,6 @@ static json_t *last_json(const struct hth_roster *roster, const struct hth_roste
     hth_json_count(o, "drops", l->drops);
     hth_json_text(o, "reason", hth_avg_reason_name((enum hth_avg_reason)l->reason));
     hth_json_count(o, "wait_ms", l->wait_ms);
-    hth_json_count(o, "match_ms", l->match_ms);
     hth_json_count(o, "reduce_ms", l->reduce_ms);
     hth_json_count(o, "bytes", l->bytes);
     hth_json_real(o, "change", l->change);

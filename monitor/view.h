@@ -13,7 +13,7 @@
 #ifndef HTH_MONITOR_VIEW_H
 #define HTH_MONITOR_VIEW_H
 
-#include "averaging/roster_note.h"
+#include "averaging/roster.h"
 #include "core/ident.h"
 #include "monitor/gather.h"
 

@@ -25,7 +25,7 @@
 
 static bool can_be_ahead(const struct hth_roster *r, const struct hth_roster_peer *p)
 {
-    return p->note.schema == hth_roster_self(r)->schema && !p->doubted &&
+    return p->note.schema == hth_roster_self(r)->schema && !hth_roster_doubts(r, p) &&
            (p->note.flags & (HTH_ROSTER_BOOTSTRAPPING | HTH_ROSTER_HELPER)) == 0;
 }
 
@@ -34,7 +34,7 @@ static void doubt(struct hth_trainer *t, const struct hth_peer_id *id, const cha
     const struct hth_roster_peer *p = hth_roster_find(t->opts.share.roster, id);
     char text[HTH_PEER_SHORT_LEN];
 
-    if (p == NULL || p->doubted)
+    if (p == NULL || hth_roster_doubts(t->opts.share.roster, p))
         return;
     HTH_LOG(t->env, HTH_WARN, HTH_SUB_TRAIN, "%s says step %llu and %s: goes on without it for now",
             hth_peer_id_short(id, text), (unsigned long long)p->note.step, why);
@@ -257,7 +257,7 @@ static bool is_later_one_there(const struct hth_trainer *t)
     const struct hth_roster_peer *p;
 
     for (uint32_t i = 0; (p = hth_roster_at(r, i)) != NULL; i++)
-        if (p->note.schema == hth_roster_self(r)->schema && !p->doubted &&
+        if (p->note.schema == hth_roster_self(r)->schema && !hth_roster_doubts(r, p) &&
             (p->note.flags & HTH_ROSTER_BOOTSTRAPPING) != 0 && p->note.step > t->stats.updates)
             return true;
     return false;

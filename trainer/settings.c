@@ -115,7 +115,7 @@ void hth_settings_others(const struct hth_roster *roster, struct hth_other_setti
     for (uint32_t i = 0; (p = hth_roster_at(roster, i)) != NULL; i++) {
         uint32_t set = differing(&p->note, self);
 
-        if (p->note.schema == self->schema || p->note.schema == 0 || p->doubted ||
+        if (p->note.schema == self->schema || p->note.schema == 0 || hth_roster_doubts(roster, p) ||
             (p->note.flags & (HTH_ROSTER_BOOTSTRAPPING | HTH_ROSTER_HELPER)) != 0)
             continue;
         out->trainers++;

@@ -74,7 +74,6 @@ void hth_share_tell_round(struct hth_roster *roster, const struct hth_avg_round_
         .drops = HTH_MIN(round->drops, HTH_AVG_MEMBERS_MAX),
         .reason = round->reason,
         .wait_ms = (uint32_t)(round->wait_us / HTH_US_PER_MS),
-        .match_ms = (uint32_t)(round->match_us / HTH_US_PER_MS),
         .reduce_ms = (uint32_t)(round->reduce_us / HTH_US_PER_MS),
         .bytes = round->bytes_out + round->bytes_in,
         .change = distance,

@@ -14,7 +14,7 @@ static void take(struct pit_peer *p, const struct hth_avg_result *r)
     if (r->err == HTH_OK && r->average != NULL) {
         assert_int_equal(r->average->size, bytes);
         assert_int_equal(r->values->size, bytes);
-        if (p->pit->apply && r->average->data != NULL)
+        if (r->average->data != NULL)
             memcpy(p->values, r->average->data, bytes);
     }
 }
@@ -53,7 +53,6 @@ static void on_round(void *arg, const struct hth_avg_result *r)
     p->ended_us = hth_world_now_us(p->pit->world);
     p->longest_us = HTH_MAX(p->longest_us, p->ended_us - p->offered_us);
     p->result = *r;
-    p->averaged += r->err == HTH_OK;
     assert_true((r->err == HTH_OK) == (r->reason == HTH_AVG_OK));
     assert_true(r->err != HTH_OK || (r->average != NULL) == (p->mode != HTH_AVG_HELPER));
     take(p, r);
@@ -69,7 +68,7 @@ static void boot(struct hth_env *env, struct hth_dht *dht, void *arg)
                                     .mode = p->mode,
                                     .bandwidth = pit->bandwidth,
                                     .roster = pit->roster,
-                                    .reducer = pit->reducer,
+                                    .reducer = HTH_REDUCER_OPTS_INIT,
                                     .moshpit = pit->opts};
 
     p->env = env;
@@ -114,9 +113,7 @@ void pit_init(struct pit *p, uint64_t seed, uint32_t peers, size_t count,
     p->peer = hth_new_array(struct pit_peer, peers);
     p->opts = (struct hth_moshpit_opts)HTH_MOSHPIT_OPTS_INIT;
     p->roster = (struct hth_roster_opts)HTH_ROSTER_OPTS_INIT;
-    p->reducer = (struct hth_reducer_opts)HTH_REDUCER_OPTS_INIT;
     p->roster.schema = 5;
-    p->apply = true;
     p->format = HTH_QUANT_F32;
     for (uint32_t i = 0; i < peers; i++) {
         struct pit_peer *q = &p->peer[i];
@@ -126,7 +123,6 @@ void pit_init(struct pit *p, uint64_t seed, uint32_t peers, size_t count,
         o.halt = halt;
         o.arg = q;
         q->pit = p;
-        q->index = q->rank = i;
         q->weight = 1;
         q->values = hth_new_array(float, count);
         q->node = hth_world_node(p->world, name, &o);
@@ -138,7 +134,7 @@ void pit_start(struct pit *p, int64_t settle_us)
     for (uint32_t i = 0; i < p->peers; i++) {
         struct pit_peer *q = &p->peer[i];
         if (p->has_cells)
-            q->cell = hth_avg_cell_of_rank(&p->shape, p->one_cell ? 0 : q->rank);
+            q->cell = hth_avg_cell_of_rank(&p->shape, i);
         boot(hth_node_env(q->node), hth_node_dht(q->node), q);
     }
     hth_world_run_for(p->world, settle_us);

@@ -14,20 +14,18 @@ struct pit;
 
 struct pit_peer {
     struct pit *pit;
-    uint32_t index;
     struct hth_node *node;
     struct hth_env *env;
     struct hth_addr addr;
     struct hth_rpc *rpc;
     struct hth_avg_peer avg;
     bool up;
-    uint32_t rank; /* in the grid; its index unless set before pit_start */
     struct hth_avg_cell cell;
     enum hth_avg_mode mode;
     float *values; /* pit's count; what it offers, and what the last average was */
     double weight;
     /* what happened */
-    uint32_t offered, ended, averaged;
+    uint32_t offered, ended;
     uint32_t left, failed; /* rounds of the offer that are left; all that failed */
     int64_t offered_us, ended_us, longest_us; /* from an offer to its end */
     struct hth_avg_result result;             /* of the last one; its blobs are gone */
@@ -39,15 +37,12 @@ struct pit {
     uint32_t peers;
     size_t count;               /* floats */
     struct hth_avg_shape shape; /* dims 0: by the population */
-    bool has_cells;             /* cells by rank, or ... */
-    bool one_cell;              /* ... all of rank 0 */
+    bool has_cells;             /* by their numbers */
     struct hth_moshpit_opts opts;
     double bandwidth; /* of each */
     struct hth_roster_opts roster;
-    struct hth_reducer_opts reducer;
     enum hth_quant_format format;
     struct hth_avg_span span; /* of all */
-    bool apply;               /* the average replaces the values */
 };
 
 /* Options with which peers can be made; set what differs, then pit_start. */

@@ -4,11 +4,9 @@
  * grids; names equal bytes made elsewhere, and differ where anything differs; the averager of a
  * trainer that is alone.
  */
-#include "averaging/averager.h"
-#include "averaging/match_msg.h"
+#include "averaging/match.h"
 #include "core/mem.h"
 #include "core/rng.h"
-#include "golden_names.h"
 #include "net/crypto.h"
 #include "support/suite.h"
 
@@ -134,28 +132,30 @@ TEST(test_shape_definition)
             assert_true(high <= group_max && high - low <= 1);
             assert_true(hth_avg_fill(&shape, n) >= HTH_AVG_FILL_MIN);
             assert_true(group_max < 3 || hth_avg_fill(&shape, n) <= 1.125);
-            struct hth_avg_shape again;
-            assert_false(hth_avg_shape_review(&shape, n, group_max, &again));
+            assert_true(hth_avg_shape_suits(&shape, n, group_max));
         }
 }
 
-TEST(test_review)
+/* A shape stays while its fill is in the band and its axes are such as others might propose; the
+ * one for a population always suits it. */
+TEST(test_suits)
 {
-    struct hth_avg_shape now = shape_of("32x32"), next;
-    char text[HTH_AVG_SHAPE_TEXT_MAX];
+    static const struct {
+        const char *shape;
+        uint32_t population, group_max;
+        bool suits;
+    } cases[] = {{"32x32", 768, 32, true},     {"32x32", 767, 32, false},
+                 {"32x32", 1331, 32, true},    {"32x32", 1332, 32, false},
+                 {"32x32", 1024, 31, false},   {"8x8x16", 1024, 32, true},
+                 {"8x4x8x4", 1024, 32, false}, {"20", 20, 16, false}};
     (void)state;
-    assert_false(hth_avg_shape_review(&now, 768, 32, &next));
-    assert_false(hth_avg_shape_review(&now, 1331, 32, &next));
-    assert_true(hth_avg_shape_review(&now, 767, 32, &next));
-    assert_string_equal(hth_avg_shape_text(&next, text), "28x28");
-    assert_true(hth_avg_shape_review(&now, 1332, 32, &next));
-    assert_string_equal(hth_avg_shape_text(&next, text), "12x11x11");
-    assert_true(hth_avg_shape_review(&now, 512, 32, &next));
-    assert_true(hth_avg_fill(&next, 512) >= HTH_AVG_FILL_MIN);
-    /* Out of the band, but there is no better one: 23 peers in groups of 2. */
-    now = hth_avg_shape_for(23, 2);
-    assert_true(hth_avg_fill(&now, 23) > HTH_AVG_FILL_MAX);
-    assert_false(hth_avg_shape_review(&now, 23, 2, &next));
+    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
+        struct hth_avg_shape shape = shape_of(cases[i].shape);
+        assert_true(hth_avg_shape_suits(&shape, cases[i].population, cases[i].group_max) ==
+                    cases[i].suits);
+    }
+    struct hth_avg_shape only = hth_avg_shape_for(23, 2); /* there is no better one */
+    assert_true(hth_avg_fill(&only, 23) > HTH_AVG_FILL_MAX);
 }
 
 TEST(test_cells)
@@ -323,7 +323,6 @@ TEST(test_rounds)
 static struct hth_avg_line golden_line(void)
 {
     struct hth_avg_line line = {
-        .run = 0x1122334455667788,
         .round = 1000003, /* axis 1 */
         .shape = {.dims = 3, .size = {5, 4, 4}},
         .cell = {.at = {3, 2, 1}},
@@ -359,9 +358,11 @@ static enum hth_err group_of(const struct hth_avg_line *line, uint64_t schema,
                              hth_join_reply_write(&list, data), &list, out);
 }
 
-/* The round's own axis does not count. */
+/* Axis, axes, sizes, and the cell without the round's own axis. */
 TEST(test_golden_key)
 {
+    static const uint8_t golden_key[] = {1, 3, 5, 0, 0, 0, 4, 0, 0, 0, 4,
+                                         0, 0, 0, 3, 0, 0, 0, 1, 0, 0, 0};
     struct hth_avg_line line = golden_line();
     uint8_t key[HTH_AVG_LINE_KEY_MAX];
 
@@ -375,32 +376,31 @@ TEST(test_golden_key)
 /* A group has all of a list, in an order that its bytes draw; whatever differs makes another. */
 TEST(test_groups)
 {
-    struct hth_avg_line line = golden_line(), others[5];
+    struct hth_avg_line line = golden_line(), others[4];
     struct hth_avg_member good[5], m[5];
-    struct hth_avg_group *g[14];
+    struct hth_avg_group *g[13];
 
     (void)state;
     for (size_t i = 0; i < HTH_ARRAY_LEN(others); i++)
         others[i] = line;
-    others[0].run++;
-    others[1].round++;
-    others[2].shape.size[0]++;
-    others[3].cell.at[0]++;
-    others[4].cell.at[2]++;
+    others[0].round++;
+    others[1].shape.size[0]++;
+    others[2].cell.at[0]++;
+    others[3].cell.at[2]++;
     members(good, 5);
     for (uint32_t i = 0; i < HTH_ARRAY_LEN(g); i++) {
         const struct hth_avg_line *l = i < HTH_ARRAY_LEN(others) ? &others[i] : &line;
-        uint32_t count = i == 12 ? 4 : 5, found = 0;
+        uint32_t count = i == 11 ? 4 : 5, found = 0;
 
         assert_true(l == &line || !hth_avg_line_eq(&line, l));
         memcpy(m, good, sizeof(m));
-        m[2].bandwidth += i == 5;
-        m[2].weight += i == 6;
-        m[2].nonce += i == 7;
-        m[2].addr.port += i == 8;
-        m[2].addr.ip[3] += i == 9;
-        m[2].mode += i == 10 ? HTH_AVG_CLIENT : 0;
-        assert_ok(group_of(l, i == 11 ? 1 : 0xabcdef, m, count, &g[i]));
+        m[2].bandwidth += i == 4;
+        m[2].weight += i == 5;
+        m[2].nonce += i == 6;
+        m[2].addr.port += i == 7;
+        m[2].addr.ip[3] += i == 8;
+        m[2].mode += i == 9 ? HTH_AVG_CLIENT : 0;
+        assert_ok(group_of(l, i == 10 ? 1 : 0xabcdef, m, count, &g[i]));
         for (uint32_t k = 0; k < i; k++)
             assert_memory_not_equal(&g[k]->id, &g[i]->id, sizeof(g[i]->id));
         for (uint32_t k = 0; k < count * count; k++)
@@ -446,17 +446,4 @@ TEST(test_alone)
     assert_int_equal(stats.rounds, 0);
     hth_averager_stop(&a);
     hth_averager_free(&a);
-}
-
-TEST(test_reasons)
-{
-    (void)state;
-#define NAMED(num, name, text)                                                                     \
-    assert_true((num) < HTH_AVG_REASONS_MAX);                                                      \
-    assert_string_equal(hth_avg_reason_name(HTH_AVG_##name), #name);                               \
-    assert_string_equal(hth_avg_reason_text(HTH_AVG_##name), text);
-    HTH_AVG_REASON_MAP(NAMED)
-#undef NAMED
-    assert_string_equal(hth_avg_reason_name((enum hth_avg_reason)9999), "UNKNOWN");
-    assert_true(strlen(hth_avg_reason_text((enum hth_avg_reason)9999)) > 0);
 }

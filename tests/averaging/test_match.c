@@ -5,7 +5,6 @@
  */
 #include "averaging/pit.h"
 #include "core/mem.h"
-#include "dht/record.h"
 #include "support/suite.h"
 
 #define SETTLE_US (3 * HTH_US_PER_S)
@@ -18,14 +17,6 @@ static void line_of(struct pit *p, uint64_t seed, uint32_t peers,
     pit_init(p, seed, peers, FLOATS, world);
     p->shape = (struct hth_avg_shape){.dims = 1, .size = {peers}};
     p->has_cells = true;
-}
-
-static struct hth_averager_stats stats_of(const struct pit_peer *q)
-{
-    struct hth_averager_stats s;
-
-    hth_averager_stats(&q->avg.averager, &s);
-    return s;
 }
 
 static struct hth_match_stats match_of(const struct pit_peer *q)
@@ -42,21 +33,21 @@ static uint32_t groups_of(const struct pit *p)
     uint32_t groups = 0;
 
     for (uint32_t i = 0; i < p->peers; i++) {
-        struct hth_averager_stats a = stats_of(&p->peer[i]);
+        const struct hth_avg_result *a = &p->peer[i].result;
         uint32_t members = 0;
         bool first = true;
 
-        if (p->peer[i].result.err != HTH_OK)
+        if (a->err != HTH_OK)
             continue;
         for (uint32_t j = 0; j < p->peers; j++) {
-            struct hth_averager_stats b = stats_of(&p->peer[j]);
-            bool same = p->peer[j].result.err == HTH_OK &&
-                        memcmp(&a.last.group, &b.last.group, sizeof(a.last.group)) == 0;
+            const struct hth_avg_result *b = &p->peer[j].result;
+            bool same = b->err == HTH_OK &&
+                        memcmp(&a->round.group, &b->round.group, sizeof(a->round.group)) == 0;
 
             members += same;
             first &= !same || j >= i;
         }
-        assert_int_equal(a.last.members, members);
+        assert_int_equal(a->round.members, members);
         groups += first;
     }
     return groups;
@@ -83,7 +74,7 @@ TEST(peers_meet_in_few_round_trips)
             pit_offer_all(&p, 1);
             assert_true(pit_run(&p, LONG_US));
             assert_int_equal(groups_of(&p), 1);
-            group = stats_of(&p.peer[0]).last.group;
+            group = p.peer[0].result.round.group;
             assert_memory_not_equal(&last, &group, sizeof(last));
             last = group;
             for (uint32_t i = 0; i < p.peers; i++) {
@@ -195,7 +186,7 @@ static void send_raw(const struct pit_peer *from, const struct pit_peer *to, con
     const struct hth_rpc_target target = {to->env->self, to->addr};
     const struct hth_rpc_call_opts call = {.method = HTH_MATCH_METHOD_JOIN,
                                            .body = {.payload = data, .payload_len = len},
-                                           .timeout_us = 2 * HTH_US_PER_S};
+                                           .timeout_us = 3 * HTH_US_PER_S}; /* a window of one */
 
     raw.answers = 0;
     assert_ok(hth_rpc_call(from->rpc, &target, &call, on_raw, NULL, NULL));
@@ -204,10 +195,9 @@ static void send_raw(const struct pit_peer *from, const struct pit_peer *to, con
 
 static struct hth_join_msg join_of(const struct pit_peer *q)
 {
-    struct hth_join_msg join = {.schema = q->pit->roster.schema, .left_ms = 1000};
+    struct hth_join_msg join = {.schema = q->pit->roster.schema};
 
-    join.line = (struct hth_avg_line){
-        .run = hth_network_tag(q->env->crypto, "run"), .shape = q->pit->shape, .cell = q->cell};
+    join.line = (struct hth_avg_line){.shape = q->pit->shape, .cell = q->cell};
     join.self = (struct hth_avg_member){.mode = HTH_AVG_TRAINER, .addr = q->addr, .weight = 1};
     return join;
 }

@@ -118,8 +118,6 @@ static struct hth_avg_line make_line(void)
         line.cell.at[axis] = take8() % line.shape.size[axis];
     if ((how & 7) == 3)
         line.shape.size[axis] += take8();
-    if ((how & 7) == 4)
-        line.run += take8();
     return line;
 }
 
@@ -202,7 +200,6 @@ static void answer_match(struct peer *foe, struct hth_rpc_request *req)
 
     if (reply.reason == HTH_AVG_OK)
         reply.count = make_list(reply.member);
-    reply.match_us = take8() * 1000;
     body.payload_len = hth_join_reply_write(&reply, data);
     if (reply.count > 0 && s.has_line &&
         hth_avg_group_new(foe->env->crypto, &foe->env->self, &s.line, SCHEMA, data,
@@ -362,7 +359,6 @@ static void say_join(struct peer *foe)
         join.self = s.joined[i];
     s.joined[i] = join.self;
     s.has_joined[i] = true;
-    join.left_ms = (how >> 2) * 40;
     call(foe, HTH_MATCH_METHOD_JOIN,
          &(struct hth_rpc_body){bytes, hth_join_write(&join, bytes), NULL, 0});
 }

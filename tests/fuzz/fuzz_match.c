@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "averaging/match_msg.h"
+#include "averaging/match.h"
 
 static void check_member(const struct hth_avg_member *m)
 {

@@ -78,7 +78,7 @@ static double check_page(const char *addr, bool trains)
     static const char *const of_trainers[] = {
         "gathered",    "steps_shared", "members", "means",    "forks",    "joined",
         "state_bytes", "averaged_ms",  "weight",  "distance", "catch_ups"};
-    static const char *const of_last[] = {"members", "drops", "weight_fraction", "match_ms"};
+    static const char *const of_last[] = {"members", "drops", "weight_fraction", "wait_ms"};
     json_t *page = page_of(addr);
     const json_t *averaging = json_object_get(page, "averaging");
     const json_t *last = json_object_get(averaging, "last");
@@ -261,7 +261,7 @@ static bool tells_of_three(const json_t *status)
 
 static void check_last(const json_t *trainer)
 {
-    static const char *const numbers[] = {"drops",  "wait_ms", "match_ms",       "reduce_ms",
+    static const char *const numbers[] = {"drops",  "wait_ms", "reduce_ms",
                                           "change", "norm",    "weight_fraction"};
     const json_t *last = json_object_get(trainer, "last"), *peers = json_object_get(last, "peers");
     for (size_t i = 0; i < HTH_ARRAY_LEN(numbers); i++)
@@ -313,7 +313,7 @@ PLACE_TEST(test_trainers_and_a_helper)
     proc_must_say(table, "trainers: 2, helpers: 1");
     proc_must_say(table, " client ");
     proc_must_say(table, " helper ");
-    proc_must_say(table, " ms (");
+    proc_must_say(table, " ms, reduced");
     check_page(page[0], true);
     check_page(page[2], false);
     double rounds = check_page(page[1], true);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_site.c: the page's files are those of the tree, and a run's tables show it and no more. */
-#include "averaging/reason.h"
+#include "averaging/averager.h"
 
 #include "core/mem.h"
 #include "monitor/facts.h"

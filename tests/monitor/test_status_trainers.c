@@ -47,7 +47,6 @@ static struct hth_roster *add_stranger(struct hth_world *world, uint32_t i)
                                                 .drops = HTH_AVG_MEMBERS_MAX,
                                                 .reason = UINT32_MAX,
                                                 .wait_ms = UINT32_MAX,
-                                                .match_ms = UINT32_MAX,
                                                 .reduce_ms = UINT32_MAX,
                                                 .bytes = UINT64_MAX,
                                                 .change = 3,
@@ -60,7 +59,7 @@ static struct hth_roster *add_stranger(struct hth_world *world, uint32_t i)
 
 static void check_one(const json_t *trainer)
 {
-    static const char *const times[] = {"wait_ms", "match_ms", "reduce_ms"};
+    static const char *const times[] = {"wait_ms", "reduce_ms"};
     const json_t *last = json_object_get(trainer, "last"), *peers = json_object_get(last, "peers");
     assert_string_equal(json_string_value(json_object_get(last, "group")), "abcdef01");
     assert_string_equal(json_string_value(json_object_get(last, "reason")), "UNKNOWN");
