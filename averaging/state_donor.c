@@ -22,9 +22,10 @@
 #include "core/mem.h"
 #include "rpc/rpc.h"
 
-/* A snapshot is handed out again for so long, and rests so long between two parts, beside the time
- * of one; a mean is kept for so long, or for two steps, as a line may carry one a step. */
+/* A snapshot is handed out again for so long, and a mean kept; or for two steps, as a line may
+ * carry one a step. */
 #define KEEP_US   (3 * HTH_US_PER_S)
+#define REST_US   (2 * HTH_US_PER_S) /* between two parts to one fetcher, beside the time of one */
 #define HOLD_US   (5 * HTH_US_PER_S)    /* of a snapshot, beside the time of all its parts */
 #define LINGER_US (20 * HTH_US_PER_S)   /* one that nobody asked for so long is let go */
 #define PAUSE_US  (250 * HTH_US_PER_MS) /* between two snapshots, at least, and ... */
@@ -131,7 +132,7 @@ static int64_t line_us(uint64_t bytes, double rate)
 /* Somebody fetches it, and has not for longer than a line of that rate takes. */
 static bool is_fetched(const struct handed *s, double rate, int64_t now)
 {
-    return now - s->part_us <= KEEP_US + line_us(s->desc.part_bytes, SLOW_RATE) &&
+    return now - s->part_us <= REST_US + line_us(s->desc.part_bytes, SLOW_RATE) &&
            now - s->made_us <= HOLD_US + line_us(s->desc.bytes, rate);
 }
 
