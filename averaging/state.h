@@ -102,8 +102,8 @@ void hth_state_donor_decline(struct hth_state_donor *donor);
  * referenced. Means of this step and of later ones were another branch's, and are let go. */
 void hth_state_donor_keep(struct hth_state_donor *donor, const struct hth_hash *head, uint64_t step,
                           struct hth_blob *mean, struct hth_blob *hashes);
-/* A round of the owner begins, or is over. In it, at most for some seconds, no part of a snapshot is
- * sent, as all of the round would wait for this line; parts of means are: the next members need
+/* A round of the owner begins, or is over. In it, at most for some seconds, no part of a snapshot
+ * is sent, as all of the round would wait for this line; parts of means are: the next members need
  * them. */
 void hth_state_donor_yield(struct hth_state_donor *donor, bool yields);
 /* When the roster has changed: a client, which the roster has no address of, dials a newcomer. */

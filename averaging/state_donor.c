@@ -25,9 +25,9 @@
 /* A snapshot is handed out again for so long, and a mean kept; or for two steps, as a line may
  * carry one a step. */
 #define KEEP_US   (3 * HTH_US_PER_S)
-#define REST_US   (2 * HTH_US_PER_S) /* between two parts to one fetcher, beside the time of one */
-#define HOLD_US   (5 * HTH_US_PER_S)    /* of a snapshot, beside the time of all its parts */
-#define LINGER_US (20 * HTH_US_PER_S)   /* one that nobody asked for so long is let go */
+#define REST_US   (2 * HTH_US_PER_S)  /* between two parts to one fetcher, beside the time of one */
+#define HOLD_US   (5 * HTH_US_PER_S)  /* of a snapshot, beside the time of all its parts */
+#define LINGER_US (20 * HTH_US_PER_S) /* one that nobody asked for so long is let go */
 #define PAUSE_US  (250 * HTH_US_PER_MS) /* between two snapshots, at least, and ... */
 #define PAUSE     4                     /* ... times what the last one took */
 #define YIELD_US  (10 * HTH_US_PER_S)   /* to a round, at most: who fetches is patient for longer */

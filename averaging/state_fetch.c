@@ -24,8 +24,8 @@
 #define LATE_US   (250 * HTH_US_PER_MS) /* for an answer while another donor has given one */
 #define ANSWER_US (3 * HTH_US_PER_S)    /* for any answer, and for a part as slow as: */
 #define PART_RATE 1e6                   /* bytes a second, with all that is in flight */
-#define FAILS     4 /* a holder is left out that is behind or silent so often */
-#define DONORS    4 /* asked at first */
+#define FAILS     4                     /* a holder is left out that is behind or silent so often */
+#define DONORS    4                     /* asked at first */
 #define PARTS     4 /* in flight of a donor: one, and one more for each that came */
 
 enum part_state { PART_MISSING, PART_ASKED, PART_DONE };
@@ -334,7 +334,8 @@ static enum hth_err settle(struct hth_state_fetch *f)
         else if (best == NULL || is_better(f, &h->desc, best))
             best = &h->desc;
     }
-    if (f->first_answer_us == 0 || (waiting && hth_now_us(f->env) < f->first_answer_us + 3 * LOOK_US))
+    if (f->first_answer_us == 0 ||
+        (waiting && hth_now_us(f->env) < f->first_answer_us + 3 * LOOK_US))
         return HTH_OK;
     if (best == NULL)
         return f->unjudged ? HTH_E_AGAIN : HTH_OK;
@@ -505,11 +506,8 @@ static void ask_part(struct holder *h, uint32_t index)
     struct part *p = hth_new(struct part);
     enum hth_err err;
 
-    *p = (struct part){.fetch = f,
-                       .next = f->parts,
-                       .holder = h,
-                       .index = index,
-                       .asked_us = hth_now_us(f->env)};
+    *p = (struct part){
+        .fetch = f, .next = f->parts, .holder = h, .index = index, .asked_us = hth_now_us(f->env)};
     f->parts = p;
     h->in_flight++;
     err = call(h, HTH_STATE_METHOD_PART, index, part_timeout_us(h), on_part, p, &p->call);

@@ -16,7 +16,7 @@
 #include "core/mem.h"
 #include "trainer/trainer_int.h"
 
-#define POLL_US (100 * HTH_US_PER_MS)
+#define POLL_US    (100 * HTH_US_PER_MS)
 #define UNSHOWN_US (15 * HTH_US_PER_S) /* then who says a later step is doubted */
 #define OTHERS_US  (5 * HTH_US_PER_S)  /* then others are asked for a state */
 #define HOLDERS    16                  /* that are named to a fetch */

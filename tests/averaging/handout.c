@@ -149,11 +149,8 @@ static void on_done(void *arg, enum hth_err err, const struct hth_state_result *
 
 struct hth_state_fetch_opts fetch_opts(struct handout *f)
 {
-    return (struct hth_state_fetch_opts){.schema = SCHEMA,
-                                         .bytes = BYTES,
-                                         .patience_us = 20 * S,
-                                         .on_done = on_done,
-                                         .arg = f};
+    return (struct hth_state_fetch_opts){
+        .schema = SCHEMA, .bytes = BYTES, .patience_us = 20 * S, .on_done = on_done, .arg = f};
 }
 
 void start(struct handout *f, struct hth_state_fetch_opts *o)
