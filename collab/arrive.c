@@ -16,8 +16,7 @@
 /* A donor makes a new snapshot rather than give one that is so many steps older than the wanted
  * head: the means since have to last until the state has come. */
 #define STATE_STEPS 8
-#define STALL_US    (20 * HTH_US_PER_S) /* without progress, */
-#define REFUSED_US  HTH_US_PER_S        /* ... after a state of no use */
+#define STALL_US    (20 * HTH_US_PER_S) /* without progress */
 
 /* Means that are fetched at once: one alone does not fill a long line. */
 #define AHEAD 2
@@ -36,7 +35,7 @@ struct hth_arrive {
     struct hth_env *env;
     struct hth_rpc *rpc;
     const struct hth_chain *chain;
-    struct hth_arrive_opts opts;
+    const struct hth_collab_opts *opts;
     struct hth_arrive_ops ops;
     void *arg;
     struct hth_timer *timer;
@@ -47,19 +46,15 @@ struct hth_arrive {
     struct hth_holders holders;
 
     /* The links that lead from the held one to the wanted one, the next one last. */
-    uint32_t path[HTH_ARRIVE_LINKS_MAX];
+    uint32_t path[HTH_MEANS_MAX];
     uint32_t left;
     bool stepping;             /* on path[left - 1] */
     struct ahead ahead[AHEAD]; /* of path[i]: i modulo AHEAD */
-    uint32_t gone;             /* a link whose mean nobody keeps any more */
 
     struct hth_state_fetch *state;
-    uint32_t adopting;             /* the last one's link, or HTH_LINK_NONE */
-    struct hth_state_peers donors; /* of it */
-    struct hth_peer_id giver;      /* of the last mean, or of a part of the last state */
-    bool refused;                  /* by the owner: of some other state in this arrival */
-    struct hth_hash unknown;
-    struct hth_roll_peer unknown_of;
+    uint32_t adopting;        /* the last one's link, or HTH_LINK_NONE */
+    uint32_t donors;          /* of it: the first holders */
+    struct hth_peer_id giver; /* of the last mean, or of a part of the last state */
 };
 
 static void pump(struct hth_arrive *a);
@@ -73,16 +68,16 @@ static bool is_same_genesis(const struct hth_chain *chain, uint32_t a, uint32_t 
            memcmp(&x->mean, &y->mean, sizeof(x->mean)) == 0;
 }
 
-/* The links that lead from `from` to `to`, which is kept, through means alone: `path`, the last one
- * first, and how many; UINT32_MAX: none do. */
+/* The links that lead from `from` to `to` through means alone: `path`, the last one first, and how
+ * many; UINT32_MAX: none do. */
 static uint32_t find_path(const struct hth_chain *chain, uint32_t from, uint32_t to,
-                          uint32_t path[HTH_ARRIVE_LINKS_MAX])
+                          uint32_t path[HTH_MEANS_MAX])
 {
     uint32_t n = 0;
-    if (!hth_chain_has(chain, from))
+    if (!hth_chain_has(chain, from) || !hth_chain_has(chain, to))
         return UINT32_MAX;
     while (to != from && !is_same_genesis(chain, from, to)) {
-        if (n == HTH_ARRIVE_LINKS_MAX || hth_chain_at(chain, to)->prev == HTH_LINK_NONE)
+        if (n == HTH_MEANS_MAX || hth_chain_at(chain, to)->prev == HTH_LINK_NONE)
             return UINT32_MAX;
         path[n++] = to;
         to = hth_chain_at(chain, to)->prev;
@@ -90,19 +85,10 @@ static uint32_t find_path(const struct hth_chain *chain, uint32_t from, uint32_t
     return n;
 }
 
-static bool leads_there(const struct hth_arrive *a, uint32_t from)
+static bool leads(const struct hth_arrive *a, uint32_t from, uint32_t to)
 {
-    uint32_t path[HTH_ARRIVE_LINKS_MAX];
-    return find_path(a->chain, from, a->wanted, path) != UINT32_MAX;
-}
-
-/* Whether a link is the wanted one, or comes after it. */
-static bool is_there(const struct hth_arrive *a, uint32_t link)
-{
-    uint64_t step = hth_chain_at(a->chain, a->wanted)->step;
-    while (hth_chain_has(a->chain, link) && hth_chain_at(a->chain, link)->step > step)
-        link = hth_chain_at(a->chain, link)->prev;
-    return link == a->wanted;
+    uint32_t path[HTH_MEANS_MAX];
+    return find_path(a->chain, from, to, path) != UINT32_MAX;
 }
 
 /* ---- the end --------------------------------------------------------------------------------- */
@@ -129,8 +115,6 @@ static void finish(struct hth_arrive *a, enum hth_err err)
     drop_state(a);
     hth_timer_cancel(a->env, a->timer);
     a->phase = IDLE;
-    if (err != HTH_E_AGAIN) /* else it goes on soon, from the same holders */
-        a->gone = HTH_LINK_NONE;
     a->ops.done(a->arg, err, a->at); /* may free it */
 }
 
@@ -148,17 +132,25 @@ static enum hth_err judge_state(void *arg, const struct hth_rpc_target *donor, c
         return HTH_E_STALE;
     uint32_t link = hth_chain_find(a->chain, &head);
     if (link != HTH_LINK_NONE)
-        return is_there(a, link) || leads_there(a, link) ? HTH_OK : HTH_E_STALE;
-    a->unknown = head;
-    a->unknown_of = (struct hth_roll_peer){.id = donor->peer, .addr = donor->addr};
-    return HTH_E_AGAIN;
+        return leads(a, a->wanted, link) || leads(a, link, a->wanted) ? HTH_OK : HTH_E_STALE;
+    a->ops.unknown(a->arg, &head, donor);
+    return HTH_E_BUSY;
 }
 
-/* A peer that gave what was asked for is asked first. */
+/* A peer that gave what was asked for is asked first, if it is among the holders. */
 static void put_first(struct hth_arrive *a, const struct hth_peer_id *id)
 {
+    struct hth_holders *h = &a->holders;
+    struct hth_rpc_target first;
+    uint32_t at = 0;
     a->giver = *id;
-    hth_holders_put_first(&a->holders, id);
+    while (at < h->count && !hth_peer_id_eq(&h->peer[at].peer, id))
+        at++;
+    if (at == h->count)
+        return;
+    first = h->peer[at];
+    memmove(&h->peer[1], &h->peer[0], at * sizeof(first));
+    h->peer[0] = first;
 }
 
 static void on_state(void *arg, enum hth_err err, const struct hth_state_result *r)
@@ -176,25 +168,20 @@ static void on_state(void *arg, enum hth_err err, const struct hth_state_result 
         return;
     }
     a->phase = ADOPT;
-    a->donors = r->said_by; /* they have the means since */
-    for (uint32_t i = a->donors.count; i-- > 0;)
-        put_first(a, &a->donors.id[i]);
+    a->donors = r->said_by.count;
+    for (uint32_t i = a->donors; i-- > 0;)
+        put_first(a, &r->said_by.id[i]); /* they have the means since */
     struct hth_state_fetch *state = a->state;
     a->state = NULL;
     a->ops.adopt(a->arg, a->adopting, r);
     hth_state_fetch_free(state);
 }
 
-/* The least step of a state that is worth fetching. A snapshot whose links came only now is: where
- * steps are quick, the next one would be ahead of the links again. One that was adopted in vain is
- * not. */
+/* The least step of a state that is worth fetching. One that was adopted in vain is not. */
 static uint64_t oldest_state(const struct hth_arrive *a)
 {
     uint64_t step = hth_chain_at(a->chain, a->wanted)->step;
-    uint32_t seen = hth_chain_find(a->chain, &a->unknown);
     step -= HTH_MIN(step, STATE_STEPS);
-    if (leads_there(a, seen))
-        step = HTH_MIN(step, hth_chain_at(a->chain, seen)->step);
     if (a->at == a->adopting && hth_chain_has(a->chain, a->at))
         step = HTH_MAX(step, hth_chain_at(a->chain, a->at)->step + 1);
     return step;
@@ -204,22 +191,19 @@ static uint64_t oldest_state(const struct hth_arrive *a)
 static enum hth_err fetch(struct hth_arrive *a, struct hth_state_fetch_opts *o,
                           struct hth_state_fetch **out)
 {
-    struct hth_rpc_target holder[HTH_ROLL_LINE_MAX];
     if (a->holders.count == 0)
         return HTH_E_NOT_FOUND;
-    for (uint32_t i = 0; i < a->holders.count; i++)
-        holder[i] = (struct hth_rpc_target){a->holders.peer[i].id, a->holders.peer[i].addr};
-    o->schema = a->opts.schema;
-    o->budget = a->opts.budget;
-    o->patience_us = a->refused ? REFUSED_US : STALL_US;
-    o->holders = holder;
+    o->schema = a->opts->schema;
+    o->budget = a->opts->budget;
+    o->patience_us = STALL_US;
+    o->holders = a->holders.peer;
     o->holders_count = a->holders.count;
     return hth_state_fetch_new(a->env, a->rpc, o, out);
 }
 
 static enum hth_err fetch_state(struct hth_arrive *a)
 {
-    struct hth_state_fetch_opts o = {.bytes = a->opts.state_bytes,
+    struct hth_state_fetch_opts o = {.bytes = a->opts->state_bytes,
                                      .step_min = oldest_state(a),
                                      .judge = judge_state,
                                      .on_done = on_state,
@@ -251,7 +235,7 @@ static void on_mean(void *arg, enum hth_err err, const struct hth_state_result *
 
 static enum hth_err fetch_mean(struct hth_arrive *a, uint32_t i)
 {
-    struct hth_state_fetch_opts o = {.bytes = a->opts.values * sizeof(float),
+    struct hth_state_fetch_opts o = {.bytes = a->opts->count * sizeof(float),
                                      .mean = true,
                                      .head = *hth_chain_head(a->chain, a->path[i]),
                                      .digest = hth_chain_at(a->chain, a->path[i])->mean,
@@ -305,7 +289,6 @@ static void pump_means(struct hth_arrive *a)
     if (err != HTH_OK) {
         finish(a, err);
     } else if (!a->stepping && lost != HTH_OK) {
-        a->gone = a->path[a->left - 1];
         drop_means(a);
         a->phase = STATE;
         pump_state(a);
@@ -317,13 +300,12 @@ static void plan(struct hth_arrive *a)
     drop_means(a);
     a->left = find_path(a->chain, a->at, a->wanted, a->path);
     if (a->left == 0)
-        a->at = a->wanted; /* or another genesis, with the same digest */
-    if (is_there(a, a->at)) {
+        a->at = a->wanted;            /* or another genesis, with the same digest */
+    if (leads(a, a->wanted, a->at)) { /* or it came farther */
         finish(a, HTH_OK);
         return;
     }
-    bool leads = a->left <= HTH_ARRIVE_LINKS_MAX && a->path[a->left - 1] != a->gone;
-    a->phase = leads && a->holders.count > 0 ? MEANS : STATE;
+    a->phase = a->left <= HTH_MEANS_MAX ? MEANS : STATE;
     pump(a);
 }
 
@@ -351,17 +333,16 @@ static void on_timer(void *arg)
 /* ---- the owner's side ------------------------------------------------------------------------ */
 
 struct hth_arrive *hth_arrive_new(struct hth_env *env, struct hth_rpc *rpc,
-                                  const struct hth_chain *chain, const struct hth_arrive_opts *opts,
+                                  const struct hth_chain *chain, const struct hth_collab_opts *opts,
                                   const struct hth_arrive_ops *ops, void *arg)
 {
     struct hth_arrive *a = hth_new(struct hth_arrive);
     a->env = env;
     a->rpc = rpc;
     a->chain = chain;
-    a->opts = *opts;
+    a->opts = opts;
     a->ops = *ops;
     a->arg = arg;
-    a->gone = HTH_LINK_NONE;
     drop_means(a);
     a->timer = hth_timer_new(env, on_timer, a);
     return a;
@@ -389,7 +370,6 @@ void hth_arrive_go(struct hth_arrive *a, uint32_t held, uint32_t wanted,
     a->holders = *holders;
     put_first(a, &a->giver);
     a->adopting = HTH_LINK_NONE;
-    a->refused = false;
     hth_timer_set(a->env, a->timer, 0);
 }
 
@@ -407,7 +387,8 @@ void hth_arrive_progress(const struct hth_arrive *a, struct hth_state_progress *
 
 void hth_arrive_stepped(struct hth_arrive *a)
 {
-    HTH_ASSERT(a->stepping);
+    if (!a->stepping)
+        return;
     a->stepping = false;
     a->at = a->path[--a->left];
     if (a->left == 0)
@@ -418,28 +399,15 @@ void hth_arrive_stepped(struct hth_arrive *a)
 void hth_arrive_adopted(struct hth_arrive *a, enum hth_err err)
 {
     HTH_ASSERT(a->phase == ADOPT);
+    a->phase = PLAN;
     if (err == HTH_OK) {
         a->at = a->adopting;
-        a->phase = PLAN;
     } else if (hth_err_class(err) == HTH_CLASS_PEER) {
-        for (uint32_t i = 0; i < a->donors.count; i++)
-            hth_holders_drop(&a->holders, &a->donors.id[i]);
-        a->refused = true;
-        a->phase = STATE;
+        struct hth_holders *h = &a->holders;
+        h->count -= a->donors;
+        memmove(&h->peer[0], &h->peer[a->donors], h->count * sizeof(h->peer[0]));
     } else {
         a->end = err;
     }
     hth_timer_set(a->env, a->timer, 0);
-}
-
-const struct hth_state_peers *hth_arrive_donors(const struct hth_arrive *a)
-{
-    return &a->donors;
-}
-
-void hth_arrive_unknown(const struct hth_arrive *a, struct hth_hash *head,
-                        struct hth_roll_peer *holder)
-{
-    *head = a->unknown;
-    *holder = a->unknown_of;
 }

@@ -11,7 +11,6 @@
 #define TOLD_US      (10 * HTH_US_PER_S) /* between two lines about what it waits for */
 #define LINKS_MAX    1280
 #define WINDOW_LINKS 16 /* whose rolls say who votes */
-#define UNSPOKEN_US  (60 * HTH_US_PER_S) /* a liar's head ends nobody who takes steps */
 
 /* ---- the trainer -------------------------------------------------------------------------- */
 
@@ -29,20 +28,19 @@ static bool is_still(const struct hth_collab *c)
     return !c->steps && !c->adopts;
 }
 
-void collab_step(struct hth_collab *c, uint32_t link, struct hth_blob *mean, bool by_arrive)
+void collab_step(struct hth_collab *c, uint32_t link, struct hth_blob *mean)
 {
     const struct hth_chain_link *at = hth_chain_at(c->chain, link);
     c->steps = true;
     c->to = link;
-    c->by_arrive = by_arrive;
     c->ops.step(c->arg, mean, samples_of(at), at);
 }
 
 /* One copy may be for both. */
 static void want_copy(struct hth_collab *c, bool *wants)
 {
-    bool asks = !c->copies;
-    *wants = c->copies = true;
+    bool asks = !c->wants_own && !c->wants_copy;
+    *wants = true;
     if (asks)
         c->ops.copy(c->arg);
 }
@@ -54,26 +52,19 @@ static bool calls(const struct hth_collab *c)
            hth_choice_caller(c->chain, &now) == hth_roll_choice(c->roll)->me;
 }
 
+/* That it looks for others; or, as a caller, its head. */
 static void say_head(struct hth_collab *c)
 {
-    if (c->frozen)
-        return;
-    c->calls = calls(c);
+    struct hth_head_note note = {.samples = c->opts.samples, .addr = c->opts.addr};
     uint32_t tip = hth_roll_choice(c->roll)->tip;
-    if (tip == HTH_LINK_NONE && c->started) {
-        const struct hth_head_note looks = {.samples = c->opts.samples, .addr = c->opts.addr};
-        hth_heads_say(c->heads, &looks);
-        return;
+    c->calls = calls(c);
+    if (tip != HTH_LINK_NONE) {
+        note.head = *hth_chain_head(c->chain, tip);
+        note.step = hth_chain_at(c->chain, tip)->step;
+        note.samples = hth_chain_samples(c->chain, tip);
     }
-    if (!c->calls) {
-        hth_heads_say(c->heads, NULL);
-        return;
-    }
-    const struct hth_head_note note = {.head = *hth_chain_head(c->chain, tip),
-                                       .step = hth_chain_at(c->chain, tip)->step,
-                                       .samples = hth_chain_samples(c->chain, tip),
-                                       .addr = c->opts.addr};
-    hth_heads_say(c->heads, &note);
+    bool says = !c->frozen && (c->calls || (tip == HTH_LINK_NONE && c->started));
+    hth_heads_say(c->heads, says ? &note : NULL);
 }
 
 void collab_holds(struct hth_collab *c, uint32_t link)
@@ -81,6 +72,7 @@ void collab_holds(struct hth_collab *c, uint32_t link)
     c->held = link;
     c->own = HTH_LINK_NONE;
     c->founds = false;
+    c->alone_us = hth_now_us(c->env);
     c->stats.step = hth_chain_at(c->chain, link)->step;
     c->stats.head = *hth_chain_head(c->chain, link);
     c->stats.members = hth_chain_at(c->chain, link)->count;
@@ -109,18 +101,8 @@ void hth_collab_stepped(struct hth_collab *c)
     c->steps = false;
     hth_timer_set(c->env, c->timer, 0);
     collab_holds(c, c->to);
-    if (c->by_arrive)
-        hth_arrive_stepped(c->arrive);
+    hth_arrive_stepped(c->arrive);
     go_to_head(c);
-}
-
-static void doubt_donors(struct hth_collab *c, enum hth_err err)
-{
-    const struct hth_state_peers *donors = hth_arrive_donors(c->arrive);
-    for (uint32_t i = 0; i < donors->count; i++) {
-        hth_roll_doubt(c->roll, &donors->id[i], err, "a state that can't be used");
-        hth_heads_doubt(c->heads, &donors->id[i], HTH_ROLL_DOUBT_US);
-    }
 }
 
 void hth_collab_adopted(struct hth_collab *c, enum hth_err err)
@@ -130,8 +112,10 @@ void hth_collab_adopted(struct hth_collab *c, enum hth_err err)
     hth_timer_set(c->env, c->timer, 0);
     if (err == HTH_OK)
         collab_holds(c, c->to);
-    if (hth_err_class(err) == HTH_CLASS_PEER)
-        doubt_donors(c, err);
+    for (uint32_t i = 0; i < c->donors.count && hth_err_class(err) == HTH_CLASS_PEER; i++) {
+        hth_roll_doubt(c->roll, &c->donors.id[i], err, "a state that can't be used");
+        hth_heads_doubt(c->heads, &c->donors.id[i], HTH_ROLL_DOUBT_US);
+    }
     hth_arrive_adopted(c->arrive, err);
 }
 
@@ -151,7 +135,7 @@ static void on_arrive_step(void *arg, uint32_t link, struct hth_blob *mean,
     struct hth_collab *c = arg;
     c->stats.means++;
     collab_keep(c, link, mean, hashes);
-    collab_step(c, link, mean, true);
+    collab_step(c, link, mean);
 }
 
 static void on_arrive_adopt(void *arg, uint32_t link, const struct hth_state_result *state)
@@ -159,6 +143,7 @@ static void on_arrive_adopt(void *arg, uint32_t link, const struct hth_state_res
     struct hth_collab *c = arg;
     c->stats.states++;
     c->to = link;
+    c->donors = state->said_by;
     c->adopts = true;
     c->ops.adopt(c->arg, state, state->meta + HTH_COLLAB_META_BYTES,
                  state->meta_len - HTH_COLLAB_META_BYTES);
@@ -170,13 +155,13 @@ static void doubt_holders(struct hth_collab *c)
 {
     bool none = c->goal == HTH_LINK_NONE && c->held == HTH_LINK_NONE;
     for (uint32_t i = 0; i < c->holders.count && none; i++)
-        hth_heads_doubt(c->heads, &c->holders.peer[i].id, 0);
+        hth_heads_doubt(c->heads, &c->holders.peer[i].peer, 0);
 }
 
 static void on_arrive_done(void *arg, enum hth_err err, uint32_t held)
 {
     struct hth_collab *c = arg;
-    if (err != HTH_OK && err != HTH_E_AGAIN) {
+    if (err != HTH_OK) {
         HTH_LOG(c->env, HTH_INFO, HTH_SUB_AVG, "the others' head can't be fetched: %s",
                 hth_err_text(err));
         doubt_holders(c);
@@ -184,15 +169,16 @@ static void on_arrive_done(void *arg, enum hth_err err, uint32_t held)
     if (held == c->own) /* it came nowhere: the genesis that it began at is no chain yet */
         held = HTH_LINK_NONE;
     hth_roll_fetched(c->roll, held);
-    if (err == HTH_E_AGAIN) {
-        struct hth_hash head;
-        struct hth_roll_peer holder;
-        hth_arrive_unknown(c->arrive, &head, &holder);
-        hth_roll_hear(c->roll, &head, &holder);
-    }
     if (held != HTH_LINK_NONE && c->held != held)
         collab_holds(c, held); /* alike: nothing was moved */
     say_head(c);
+}
+
+static void on_arrive_unknown(void *arg, const struct hth_hash *head,
+                              const struct hth_rpc_target *holder)
+{
+    const struct hth_roll_peer peer = {.id = holder->peer, .addr = holder->addr};
+    hth_roll_hear(((struct hth_collab *)arg)->roll, head, &peer);
 }
 
 static void on_fetch(void *arg, const struct hth_hash *head, const struct hth_holders *holders)
@@ -295,7 +281,7 @@ void hth_collab_copied(struct hth_collab *c, enum hth_err err, struct hth_blob *
                        const void *meta, size_t meta_len)
 {
     bool own = c->wants_own && !c->frozen, gives = c->wants_copy;
-    c->copies = c->wants_own = c->wants_copy = false;
+    c->wants_own = c->wants_copy = false;
     if (own && err == HTH_OK)
         collab_hash(c, values, on_first_digest);
     else if (own)
@@ -346,7 +332,7 @@ static void freeze(struct hth_collab *c)
     hth_arrive_free(c->arrive);
     c->arrive = NULL;
     hth_roll_freeze(c->roll, c->held);
-    hth_heads_say(c->heads, NULL);
+    say_head(c);
 }
 
 static void look_whether_left(struct hth_collab *c)
@@ -361,20 +347,20 @@ static void look_whether_left(struct hth_collab *c)
 
 enum hth_err hth_collab_save(const struct hth_collab *c, uint64_t step, struct hth_blob **out)
 {
-    struct hth_collab_file file = {.run = c->run, .life = c->opts.life};
+    struct hth_collab_file file = {.life = c->opts.life};
     *out = NULL;
     if (!c->frozen || c->held == HTH_LINK_NONE || c->held != hth_roll_choice(c->roll)->tip ||
         hth_chain_at(c->chain, c->held)->step != step)
         return HTH_E_NOT_FOUND;
-    const struct hth_vote vote = hth_choice_vote(hth_roll_choice(c->roll));
-    const struct hth_chain_link *tip = hth_chain_at(c->chain, vote.tip);
+    file.vote = hth_choice_vote(hth_roll_choice(c->roll));
+    const struct hth_chain_link *tip = hth_chain_at(c->chain, c->held);
     for (; file.peers < HTH_MIN(tip->count, HTH_ROLL_LINE_MAX); file.peers++) {
         uint16_t member = tip->roll[file.peers].member;
         file.peer[file.peers] =
             (struct hth_roll_peer){.id = *hth_chain_id(c->chain, member),
                                    .addr = hth_roll_addr(c->roll, member)};
     }
-    return hth_collab_file_write(c->env->crypto, &file, c->chain, &vote, out);
+    return hth_collab_file_write(c->chain, &file, out);
 }
 
 /* ---- the timer ---------------------------------------------------------------------------- */
@@ -385,43 +371,44 @@ enum hth_err hth_collab_save(const struct hth_collab *c, uint64_t step, struct h
 static void begin_anew(struct hth_collab *c)
 {
     bool ties = hth_chain_base(c->chain, c->held) == c->held;
+    c->alone_us = hth_now_us(c->env);
     c->opts.step = c->stats.step;
     c->opts.samples = hth_chain_samples(c->chain, c->held) + ties;
     c->own = HTH_LINK_NONE;
     begin(c);
 }
 
-/* Whether people are told, since then and now and then, why it does not get on. */
-static bool tells(struct hth_collab *c, int64_t since_us)
+/* Whether people are told, now and then, why it does not get on. */
+static bool tells(struct hth_collab *c)
 {
     int64_t now = hth_now_us(c->env);
-    bool due = now - HTH_MAX(c->told_us, since_us) >= TOLD_US;
+    bool due = now - c->told_us >= TOLD_US;
     c->told_us = due ? now : c->told_us;
     return due;
 }
 
 static void look_at_quorum(struct hth_collab *c)
 {
-    uint32_t heard, voters;
-    bool callers;
+    uint32_t heard = 0, voters = 0;
+    bool holds = c->held != HTH_LINK_NONE, callers = true;
     int64_t now = hth_now_us(c->env);
-    if (c->held == HTH_LINK_NONE || hth_arrive_is_going(c->arrive) ||
-        hth_roll_hears(c->roll, &heard, &voters, &callers)) {
-        c->alone_us = 0;
-        return;
-    }
-    if (c->alone_us == 0)
+    if (holds && (hth_arrive_is_going(c->arrive) ||
+                  hth_roll_hears(c->roll, &heard, &voters, &callers)))
         c->alone_us = now;
-    bool since = now - c->alone_us >= TOLD_US;
-    if (!c->opts.eventual && tells(c, c->alone_us))
+    if (now - c->alone_us < TOLD_US)
+        return;
+    if (c->opts.eventual && !callers && c->opts.addr.family != 0 && is_still(c) &&
+        hth_roll_choice(c->roll)->phase != HTH_CHOICE_ROUND)
+        begin_anew(c);
+    else if (!c->opts.eventual && holds && tells(c))
         HTH_LOG(c->env, HTH_WARN, HTH_SUB_AVG,
                 "step %llu waits for a quorum: hears %u of %u voters (averaging.majority: strict)",
                 (unsigned long long)c->stats.step + 1, heard, voters);
-    if (c->opts.eventual && since && !callers && c->opts.addr.family != 0 && is_still(c) &&
-        hth_roll_choice(c->roll)->phase != HTH_CHOICE_ROUND) {
-        c->alone_us = 0;
-        begin_anew(c);
-    }
+    else if (!c->opts.eventual && c->opts.step > 0 && is_looking(c) && tells(c))
+        HTH_LOG(c->env, HTH_WARN, HTH_SUB_AVG,
+                "waits for others to go on from step %llu with; --bootstrap begins without them "
+                "(averaging.majority: strict)",
+                (unsigned long long)c->opts.step);
 }
 
 /* Its own genesis apart. */
@@ -437,18 +424,9 @@ static bool may_begin(const struct hth_collab *c)
     int64_t now = hth_now_us(c->env);
     if (c->opts.bootstrap)
         return is_looking(c) && !c->wants_own;
-    return is_looking(c) && now - c->start_us >= c->opts.look_us && now >= c->yields_us &&
+    return is_looking(c) && now - c->alone_us >= c->opts.look_us && now >= c->yields_us &&
            hth_heads_others(c->heads, false) == 0 && !hth_arrive_is_going(c->arrive) &&
            (c->opts.eventual || (c->opts.step == 0 && knows_nobody(c)));
-}
-
-static void tell_that_it_looks(struct hth_collab *c)
-{
-    if (!c->opts.eventual && c->opts.step > 0 && is_looking(c) && tells(c, c->start_us))
-        HTH_LOG(c->env, HTH_WARN, HTH_SUB_AVG,
-                "waits for others to go on from step %llu with; --bootstrap begins without them "
-                "(averaging.majority: strict)",
-                (unsigned long long)c->opts.step);
 }
 
 static void fail(struct hth_collab *c)
@@ -465,13 +443,13 @@ static void look_at_protocol(struct hth_collab *c)
     uint32_t protocol = hth_roll_unspoken(c->roll, &since_us);
     if (protocol == 0)
         return;
-    if (tells(c, 0))
+    if (tells(c))
         HTH_LOG(c->env, HTH_ERROR, HTH_SUB_AVG,
                 "the run's trainers speak protocol %u, which this program does not: it can't take "
                 "part; run their version of hearth",
                 protocol);
-    if (hth_now_us(c->env) - since_us >= UNSPOKEN_US)
-        fail(c);
+    if (hth_now_us(c->env) - since_us >= HTH_ROLL_DOUBT_US)
+        fail(c); /* a liar's head ends nobody who takes steps */
 }
 
 /* Nobody is there with whom it could go on. One that is new, and the only one that looks, does not
@@ -494,13 +472,9 @@ static void begin_alone(struct hth_collab *c)
 /* Asks one of those after the other who say that they hold a head: not all of them do. */
 static void ask_another(struct hth_collab *c)
 {
-    struct hth_head_note note;
-    struct hth_roll_peer holder = {.life = 0};
-    if (!is_looking(c) || !hth_heads_next(c->heads, &note, &holder.id) ||
-        hth_head_is_none(&note.head))
-        return;
-    holder.addr = note.addr;
-    hth_roll_greet(c->roll, &holder);
+    struct hth_roll_peer holder;
+    if (is_looking(c) && hth_heads_next(c->heads, &holder))
+        hth_roll_greet(c->roll, &holder);
 }
 
 static void on_no_head(void *arg, const struct hth_peer_id *peer, enum hth_err err)
@@ -519,7 +493,6 @@ static void on_timer(void *arg)
     hth_timer_set(c->env, c->timer, POLL_US);
     look_at_quorum(c);
     look_at_protocol(c);
-    tell_that_it_looks(c);
     ask_another(c);
     if (may_begin(c))
         begin_alone(c);
@@ -657,22 +630,17 @@ static struct hth_hash run_of(struct hth_env *env, const struct hth_collab_opts 
 static void read_frozen(struct hth_collab *c, struct hth_collab_file *file)
 {
     const struct hth_blob *bytes = c->opts.frozen;
-    enum hth_err err = hth_collab_file_read(c->env->crypto, bytes->data, bytes->size, file);
-    if (err == HTH_OK && file->step != c->opts.step)
-        err = HTH_E_STALE;
-    if (err == HTH_OK && memcmp(&file->run, &c->run, sizeof(c->run)) != 0)
-        err = HTH_E_WRONG_RUN;
-    if (err == HTH_OK)
-        err = hth_collab_file_vote(file, c->chain, &c->vote);
+    enum hth_err err =
+        hth_collab_file_read(c->chain, bytes->data, bytes->size, c->opts.step, file);
     if (err == HTH_OK) {
         c->opts.life = file->life;
+        c->vote = file->vote;
         return;
     }
     HTH_LOG(c->env, HTH_WARN, HTH_SUB_AVG,
             "the vote beside the checkpoint of step %llu can't be used: %s; this trainer joins its "
             "run anew, without a vote",
             (unsigned long long)c->opts.step, hth_err_text(err));
-    c->vote.tip = HTH_LINK_NONE;
     file->peers = 0;
 }
 
@@ -683,8 +651,10 @@ static enum hth_err make(struct hth_collab *c)
                                                  .tip = collab_on_tip,
                                                  .more = on_more,
                                                  .no_head = on_no_head};
-    static const struct hth_arrive_ops arrive_ops = {
-        .step = on_arrive_step, .adopt = on_arrive_adopt, .done = on_arrive_done};
+    static const struct hth_arrive_ops arrive_ops = {.step = on_arrive_step,
+                                                     .adopt = on_arrive_adopt,
+                                                     .unknown = on_arrive_unknown,
+                                                     .done = on_arrive_done};
     const struct hth_collab_opts *o = &c->opts;
     struct hth_roll_opts roll = HTH_ROLL_OPTS_INIT;
     struct hth_collab_file file = {.peers = 0};
@@ -693,10 +663,6 @@ static enum hth_err make(struct hth_collab *c)
                                                .want = on_state_want,
                                                .step = state_step,
                                                .arg = c};
-    const struct hth_arrive_opts arrive = {.values = o->count,
-                                           .schema = o->schema,
-                                           .state_bytes = o->state_bytes,
-                                           .budget = o->budget};
 
     if (o->frozen != NULL)
         read_frozen(c, &file);
@@ -712,7 +678,7 @@ static enum hth_err make(struct hth_collab *c)
     HTH_TRY(hth_heads_new(c->env, o->dht, o->network, o->schema, on_head, c, &c->heads));
     HTH_TRY(hth_state_donor_new(c->env, c->rpc, &donor, &c->donor));
     hth_rpc_serve(c->rpc, HTH_ROW_METHOD, collab_on_row, c);
-    c->arrive = hth_arrive_new(c->env, c->rpc, c->chain, &arrive, &arrive_ops, c);
+    c->arrive = hth_arrive_new(c->env, c->rpc, c->chain, o, &arrive_ops, c);
     return HTH_OK;
 }
 
@@ -733,10 +699,9 @@ enum hth_err hth_collab_new(struct hth_env *env, struct hth_rpc *rpc,
                              .held = HTH_LINK_NONE,
                              .goal = HTH_LINK_NONE,
                              .own = HTH_LINK_NONE,
-                             .vote = {.tip = HTH_LINK_NONE},
-                             .run = run_of(env, opts)};
+                             .vote = {.tip = HTH_LINK_NONE}};
     const struct hth_chain_opts chain = {.crypto = env->crypto,
-                                         .run = c->run,
+                                         .run = run_of(env, opts),
                                          .window = WINDOW_LINKS,
                                          .eventual = opts->eventual,
                                          .links_max = LINKS_MAX,
@@ -772,7 +737,7 @@ void hth_collab_free(struct hth_collab *c)
 void hth_collab_start(struct hth_collab *c)
 {
     c->started = true;
-    c->start_us = hth_now_us(c->env);
+    c->alone_us = hth_now_us(c->env);
     if (c->vote.tip != HTH_LINK_NONE) {
         hth_roll_resume(c->roll, &c->vote);
         collab_holds(c, c->vote.tip);

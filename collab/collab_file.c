@@ -10,57 +10,45 @@
 
 static const uint8_t magic[8] = "HTHVOTE";
 
-enum { ACCEPTED_NONE, ACCEPTED_TIP, ACCEPTED_ANOTHER };
-
 /* All before the links. */
-static void header(struct hth_wire *io, struct hth_collab_file *file)
+static void header(struct hth_wire *io, struct hth_hash *run, uint64_t *step, bool *accepted,
+                   struct hth_collab_file *file)
 {
-    hth_wire_bytes(io, &file->run, sizeof(file->run));
+    hth_wire_bytes(io, run, sizeof(*run));
     hth_wire_u64(io, &file->life);
-    hth_wire_u64(io, &file->step);
-    hth_wire_u32(io, &file->promised);
-    file->accepted = hth_wire_kind(io, file->accepted, ACCEPTED_ANOTHER);
-    hth_wire_u32(io, &file->accepted_n);
-    hth_wire_u32(io, &file->batch);
+    hth_wire_u64(io, step);
+    hth_wire_u32(io, &file->vote.promised);
+    hth_wire_flag(io, accepted);
+    hth_wire_u32(io, &file->vote.accepted_n);
+    hth_wire_u32(io, &file->vote.batch);
 }
 
-/* ---- writing ------------------------------------------------------------------------------ */
-
-enum hth_err hth_collab_file_write(const struct hth_crypto *crypto,
-                                   const struct hth_collab_file *file,
-                                   const struct hth_chain *chain, const struct hth_vote *vote,
-                                   struct hth_blob **out)
+enum hth_err hth_collab_file_write(const struct hth_chain *chain,
+                                   const struct hth_collab_file *file, struct hth_blob **out)
 {
     uint8_t *bytes = hth_calloc(1, HTH_COLLAB_FILE_BYTES_MAX);
     struct hth_wire io = hth_wire_into(bytes, HTH_COLLAB_FILE_BYTES_MAX);
     struct hth_collab_file copy = *file;
+    const struct hth_vote *vote = &file->vote;
+    struct hth_hash run = hth_chain_opts(chain)->run, hash;
+    uint64_t step = hth_chain_at(chain, vote->tip)->step;
+    bool accepted = vote->accepted == vote->tip;
     struct hth_links links;
-    struct hth_hash hash;
     *out = NULL;
-    copy.step = hth_chain_at(chain, vote->tip)->step;
-    copy.promised = vote->promised;
-    copy.accepted = vote->accepted == HTH_LINK_NONE ? ACCEPTED_NONE
-                    : vote->accepted == vote->tip   ? ACCEPTED_TIP
-                                                    : ACCEPTED_ANOTHER;
-    copy.accepted_n = vote->accepted_n;
-    copy.batch = vote->batch;
     hth_write_bytes(&io.w, magic, sizeof(magic));
     hth_write_u32(&io.w, VERSION);
-    header(&io, &copy);
+    header(&io, &run, &step, &accepted, &copy);
     hth_links_path(chain, hth_chain_anchor(chain, vote->tip), vote->tip, &links);
     hth_links_put(chain, &links, HTH_COLLAB_FILE_BYTES_MAX, &io);
-    if (copy.accepted == ACCEPTED_ANOTHER)
-        hth_chain_write(chain, vote->accepted, &io.w);
     hth_wire_places(&io, copy.peer, &copy.peers, HTH_ROLL_LINE_MAX);
-    crypto->hash(bytes, io.w.pos, &hash);
+    hth_chain_opts(chain)->crypto->hash(bytes, io.w.pos, &hash);
     hth_write_bytes(&io.w, &hash, sizeof(hash));
-    if (io.w.err == HTH_OK)
+    enum hth_err err = accepted || vote->accepted == HTH_LINK_NONE ? io.w.err : HTH_E_STALE;
+    if (err == HTH_OK)
         *out = hth_blob_copy(bytes, io.w.pos);
     hth_free(bytes);
-    return io.w.err;
+    return err;
 }
-
-/* ---- reading ------------------------------------------------------------------------------ */
 
 static enum hth_err check(const struct hth_crypto *crypto, const uint8_t *bytes, size_t len)
 {
@@ -75,37 +63,28 @@ static enum hth_err check(const struct hth_crypto *crypto, const uint8_t *bytes,
     return memcmp(bytes + len - sizeof(hash), &hash, sizeof(hash)) == 0 ? HTH_OK : HTH_E_CORRUPT;
 }
 
-enum hth_err hth_collab_file_read(const struct hth_crypto *crypto, const uint8_t *bytes, size_t len,
-                                  struct hth_collab_file *out)
+enum hth_err hth_collab_file_read(struct hth_chain *chain, const uint8_t *bytes, size_t len,
+                                  uint64_t step, struct hth_collab_file *out)
 {
+    const struct hth_chain_opts *opts = hth_chain_opts(chain);
+    struct hth_hash run;
+    struct hth_links links;
+    uint64_t its_step;
+    bool accepted;
     *out = (struct hth_collab_file){.peers = 0};
-    HTH_TRY(check(crypto, bytes, len));
+    HTH_TRY(check(opts->crypto, bytes, len));
     struct hth_wire io = hth_wire_of(bytes, len - sizeof(struct hth_hash));
     hth_read_view(&io.r, sizeof(magic) + sizeof(uint32_t));
-    header(&io, out);
-    hth_wire_check(&io, true);
-    out->rest_len = hth_reader_left(&io.r);
-    out->rest = hth_read_view(&io.r, out->rest_len);
-    return io.err;
-}
-
-enum hth_err hth_collab_file_vote(struct hth_collab_file *file, struct hth_chain *chain,
-                                  struct hth_vote *out)
-{
-    struct hth_wire io = hth_wire_of(file->rest, file->rest_len);
-    struct hth_links links;
+    header(&io, &run, &its_step, &accepted, out);
+    hth_wire_expect(&io, memcmp(&run, &opts->run, sizeof(run)) == 0, HTH_E_WRONG_RUN);
+    hth_wire_expect(&io, its_step == step, HTH_E_STALE);
+    HTH_TRY(io.err);
     HTH_TRY(hth_links_get(chain, &io, HTH_LINKS_MAX, &links));
-    uint32_t tip = links.count > 0 ? links.link[links.count] : HTH_LINK_NONE;
-    uint32_t accepted = file->accepted == ACCEPTED_TIP ? tip : HTH_LINK_NONE;
-    if (file->accepted == ACCEPTED_ANOTHER)
-        HTH_TRY(hth_chain_read(chain, &io.r, NULL, &accepted));
-    hth_wire_check(&io, tip != HTH_LINK_NONE && hth_chain_at(chain, tip)->step == file->step);
-    hth_wire_check(&io, accepted == HTH_LINK_NONE ||
-                            (hth_chain_base(chain, accepted) == hth_chain_base(chain, tip) &&
-                             hth_chain_at(chain, accepted)->step == file->step));
-    hth_wire_places(&io, file->peer, &file->peers, HTH_ROLL_LINE_MAX);
+    out->vote.tip = links.count > 0 ? links.link[links.count] : HTH_LINK_NONE;
+    out->vote.accepted = accepted ? out->vote.tip : HTH_LINK_NONE;
+    hth_wire_check(&io, links.count > 0 && hth_chain_at(chain, out->vote.tip)->step == step);
+    hth_wire_places(&io, out->peer, &out->peers, HTH_ROLL_LINE_MAX);
     HTH_TRY(hth_wire_end(&io));
-    hth_chain_trust(chain, tip);
-    *out = (struct hth_vote){tip, file->promised, accepted, file->accepted_n, file->batch};
+    hth_chain_trust(chain, out->vote.tip);
     return HTH_OK;
 }

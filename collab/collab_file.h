@@ -8,8 +8,8 @@
  * has no vote (choice.h). So a file is believed at most once, and a crash makes a new life.
  *
  *     magic "HTHVOTE\0", u32 version, run 32, u64 life, u64 step, u32 promised, u8 accepted
- *     (0: none, 1: the tip, 2: another candidate), u32 accepted_n, u32 batch,
- *     links from the tip's anchor to the tip (proof.h); that candidate (chain.h),
+ *     (0: none, 1: the tip), u32 accepted_n, u32 batch,
+ *     links from the tip's anchor to the tip (proof.h),
  *     u16 count, of each member of the tip's roll: id 32, address (roll_msg.h),
  *     hash of all that 32
  *
@@ -29,33 +29,22 @@
 #define HTH_COLLAB_FILE_BYTES_MAX (512u << 10)
 
 struct hth_collab_file {
-    struct hth_hash run; /* of the chain */
     uint64_t life;
-    uint64_t step; /* of the head */
-    uint32_t promised;
-    uint8_t accepted; /* as in the bytes */
-    uint32_t accepted_n;
-    uint32_t batch;
-    const uint8_t *rest; /* the links and what follows, in the bytes that were read */
-    size_t rest_len;
-    struct hth_roll_peer peer[HTH_ROLL_LINE_MAX]; /* out of the rest: ids and addresses */
+    struct hth_vote vote;
+    struct hth_roll_peer peer[HTH_ROLL_LINE_MAX]; /* ids and addresses */
     uint32_t peers;
 };
 
-/* Writes run, life and peers of `file`, and the vote with its links from the chain; other fields
- * are not looked at. Errors: E_TOO_LARGE. */
-enum hth_err hth_collab_file_write(const struct hth_crypto *crypto,
+/* With the links of the vote's chain. Errors: E_TOO_LARGE, E_STALE (it accepted another candidate
+ * than its tip). */
+enum hth_err hth_collab_file_write(const struct hth_chain *chain,
                                    const struct hth_collab_file *file,
-                                   const struct hth_chain *chain, const struct hth_vote *vote,
                                    struct hth_blob **out) HTH_MUST;
-/* `out` refers to the bytes. Errors: E_TRUNCATED, E_BAD_MAGIC, E_VERSION, E_CORRUPT (another
- * hash), E_MALFORMED (accepted). */
-enum hth_err hth_collab_file_read(const struct hth_crypto *crypto, const uint8_t *bytes, size_t len,
-                                  struct hth_collab_file *out) HTH_MUST;
-/* Takes the links up into a chain of the same run, and reads the peers. Errors: those of
- * hth_links_get; E_MALFORMED (no links, no candidates of one choice, another step, or bytes are
- * left over), E_TOO_LARGE (peers). */
-enum hth_err hth_collab_file_vote(struct hth_collab_file *file, struct hth_chain *chain,
-                                  struct hth_vote *out) HTH_MUST;
+/* Takes the links up into a chain of the same run, which lead to that step. Errors: E_TRUNCATED,
+ * E_BAD_MAGIC, E_VERSION, E_CORRUPT (another hash), E_WRONG_RUN, E_STALE (it is of another step),
+ * those of hth_links_get, E_MALFORMED (accepted, no links, they lead elsewhere, or bytes are left
+ * over), E_TOO_LARGE (peers). */
+enum hth_err hth_collab_file_read(struct hth_chain *chain, const uint8_t *bytes, size_t len,
+                                  uint64_t step, struct hth_collab_file *out) HTH_MUST;
 
 #endif

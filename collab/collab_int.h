@@ -29,7 +29,6 @@ struct hth_collab {
     struct hth_collab_opts opts;
     struct hth_collab_ops ops;
     void *arg;
-    struct hth_hash run;
     struct hth_chain *chain;
     struct hth_roll_call *roll;
     struct hth_heads *heads;
@@ -39,11 +38,11 @@ struct hth_collab {
     struct hth_collab_stats stats;
 
     /* The trainer. */
-    bool steps, adopts, copies; /* it was asked to, and has not answered */
-    bool wants_own, wants_copy; /* what it copies for: the digest of a genesis, and others */
+    bool steps, adopts;         /* it was asked to, and has not answered */
+    bool wants_own, wants_copy; /* a copy, for the digest of a genesis, and for others */
     uint32_t held;         /* the link whose state the trainer has, or HTH_LINK_NONE */
     uint32_t to;           /* the link that its step or its adopted state leads to */
-    bool by_arrive;        /* which wants that; else a round does */
+    struct hth_state_peers donors; /* said that they have the state that it adopts */
 
     /* Another head that the roll call wants, until the way there begins. */
     uint32_t goal; /* HTH_LINK_NONE: none waits */
@@ -61,13 +60,12 @@ struct hth_collab {
     bool calls;     /* as last said in the DHT */
     uint32_t own;   /* a genesis of the state that it started with, or HTH_LINK_NONE */
     bool founds;    /* holds that genesis as soon as it is there */
-    int64_t start_us;
     int64_t yields_us; /* until then another one that looks may begin */
 
     bool unread; /* another's links are another program's */
     bool failed; /* the trainer was told to end */
 
-    int64_t alone_us; /* it hears no quorum since then; 0: it does */
+    int64_t alone_us; /* since then it looks, or hears no quorum */
     int64_t told_us;  /* why it does not get on, for people */
 
     int64_t leave_us; /* when it asked to leave */
@@ -78,7 +76,7 @@ struct hth_collab {
 
 /* collab.c */
 /* The trainer steps on this mean to that link. */
-void collab_step(struct hth_collab *c, uint32_t link, struct hth_blob *mean, bool by_arrive);
+void collab_step(struct hth_collab *c, uint32_t link, struct hth_blob *mean);
 /* The trainer holds the state of a link. */
 void collab_holds(struct hth_collab *c, uint32_t link);
 /* Keeps the mean that made a link, for others. */

@@ -8,13 +8,11 @@
  * are:
  *
  *     member                             leader: the first member that can be dialled
- *       | --- 76 ROW {} ---------------->|   held, at most HOLD_US
- *       | <-- ROW {} --------------------|   "still here"
- *       | --- ROW {marks} -------------->|   all 0: it has no mean
+ *       | --- 76 ROW {marks} ----------->|   held; all 0: it has no mean
  *       | <-- ROW {marks} ---------------|   of all, when those of all cells are known
  *       | <===== the all-reduce ========>|   of the cells that have one; twins hear it
  *
- * A ROW that is held tells each side that the other lives. All lines of an axis use the same means
+ * All of a line show each other meanwhile that they live. All lines of an axis use the same means
  * in the same order, so they come to the same bits (`fixed` of averaging/reduce.h). Where a line of
  * the first axis fails, it does so for all of its cells: the others go on without it. But a line
  * fails of which a cell is lost or silent, or failed on a later axis, or is missing in a part: it
@@ -22,25 +20,22 @@
  * and fetches it.
  */
 #include "collab/collab_int.h"
-#include "collab/line.h"
+#include "collab/cells.h"
 #include "core/blob.h"
 #include "core/mem.h"
 
 #include <string.h>
 
-#define HOLD_US (150 * HTH_US_PER_MS)
 /* Silence that means lost. Messages wait behind values: in a round that takes long, half of its
  * time so far, ... */
 #define SILENCE_US     (600 * HTH_US_PER_MS)
 #define SILENCE_MAX_US (3 * HTH_US_PER_S)
-#define ANSWER_RTTS    4 /* ... and so many round trips; as much again before the first */
+#define SILENCE_RTTS   4 /* ... and so many round trips; as much again before the first */
 #define TICK_US        (50 * HTH_US_PER_MS)
 
 /* A member as the leader of its line knows it. */
 struct round_row {
     bool known; /* what its cell brings */
-    int64_t heard_us;
-    bool closed; /* its connection was lost, and it was not heard since */
     struct hth_rpc_request *held; /* its last ROW; NULL: it was answered */
 };
 
@@ -54,7 +49,7 @@ struct round_line {
     struct hth_row_marks marks; /* whose values its cells bring, and then its mean has */
     struct round_row *row;      /* members, of a leader; else NULL */
     struct hth_rpc_call *call;  /* else its ROW; NULL: it is sent at the next tick */
-    int64_t heard_us;           /* the leader was */
+    int64_t known_us;           /* when it was known what the own cell brings */
     struct hth_line in;         /* those who reduce it, once it has begun */
     struct hth_reduce_round *reduce;
 };
@@ -63,6 +58,7 @@ struct collab_round {
     struct hth_collab *collab;
     struct hth_roll_group group;
     struct hth_cells cells;
+    bool closed[HTH_ROLL_MEMBERS_MAX]; /* its connection was lost, and no ROW came since */
     int64_t go_us;
     struct hth_timer *timer;
     uint32_t axis;              /* under way */
@@ -79,12 +75,6 @@ static const struct hth_roll_peer *peer_at(const struct round_line *l, uint32_t 
 static bool leads(const struct round_line *l)
 {
     return l->row != NULL;
-}
-
-/* Whether what the own cell brings to the line is known. */
-static bool is_known(const struct round_line *l)
-{
-    return l->axis <= l->round->axis;
 }
 
 static bool brings(const struct round_line *l, uint32_t k)
@@ -107,18 +97,17 @@ static void on_digest(struct hth_collab *c, enum hth_err err, struct hth_blob *h
 static void release(const struct round_line *l, struct round_row *row)
 {
     uint8_t bytes[HTH_ROW_BYTES_MAX];
-    struct hth_row_msg answer = {.group = l->round->group.id, .axis = l->axis};
+    struct hth_row_msg answer = {
+        .group = l->round->group.id, .axis = l->axis, .marks = l->marks};
     struct hth_rpc_body body = {.payload = bytes};
     struct hth_rpc_request *req = row->held;
     row->held = NULL;
     if (req == NULL)
         return;
-    if (l->over && !l->begun) {
+    if (!l->begun) {
         hth_rpc_refuse(req, HTH_E_UNREACHABLE, 0, "a member of this line is lost");
         return;
     }
-    if (l->begun)
-        answer.marks = l->marks;
     body.payload_len = hth_row_write(&answer, bytes);
     hth_rpc_reply(req, &body);
 }
@@ -211,8 +200,10 @@ static void end_line(struct round_line *l, enum hth_err err, struct hth_blob *me
                 l->axis, hth_err_text(err));
     l->over = true;
     release_all(l);
-    if (l->axis == l->round->axis)
-        end_axis(l->round, err, mean);
+    if (l->call != NULL)
+        hth_rpc_cancel(l->call);
+    l->call = NULL;
+    end_axis(l->round, err, mean);
 }
 
 /* ---- the all-reduce of a line ------------------------------------------------------------- */
@@ -229,6 +220,8 @@ static enum hth_err judge(struct round_line *l, const struct hth_reduce_result *
         if (k >= l->in.members)
             continue; /* a helper */
         uint16_t member = l->in.of[k];
+        if (fate->as_reducer == HTH_REDUCE_DROP_FAR) /* its round with this member ends, too */
+            hth_rpc_disconnect(c->rpc, &l->round->group.peer[member].id);
         if (fate->as_reducer != HTH_REDUCE_DROP_NONE)
             hth_roll_slow(c->roll, &l->round->group.peer[member].id);
         if (l->axis == 0 && member != l->round->group.self &&
@@ -287,29 +280,26 @@ static void begin_line(struct round_line *l, struct hth_blob *values)
     o.arg = l;
     enum hth_err err = values == NULL ? HTH_E_UNREACHABLE
                                       : hth_reduce_start(c->opts.reducer, &o, &l->reduce);
+    for (uint32_t k = 0; err == HTH_OK && k < l->in.members; k++)
+        if (r->closed[l->in.of[k]]) /* the reducer did not wait for it then */
+            hth_reducer_peer_lost(c->opts.reducer, &l->in.member[k].id);
     if (err != HTH_OK)
         end_line(l, err, NULL);
 }
 
 /* ---- ROW, as a leader --------------------------------------------------------------------- */
 
-/* A ROW is answered by then, and another one comes. */
-static int64_t patience_us(const struct round_line *l, const struct hth_peer_id *peer)
+/* One that is not connected is expected once the own cell is known. */
+static bool is_silent(const struct round_line *l, uint32_t k)
 {
     const struct hth_collab *c = l->round->collab;
     struct hth_rpc_peer_info info;
-    int64_t limit = (hth_now_us(c->env) - l->round->go_us) / 2;
+    int64_t now = hth_now_us(c->env), go_us = l->round->go_us, limit = (now - go_us) / 2;
     limit = HTH_MIN(HTH_MAX(limit, SILENCE_US), SILENCE_MAX_US) + hth_rpc_late_us(c->rpc);
-    bool known = hth_rpc_peer_info(c->rpc, peer, &info) == HTH_OK && info.rtt_us > 0;
-    return HOLD_US + limit + (known ? ANSWER_RTTS * info.rtt_us : SILENCE_US);
-}
-
-static bool is_lost(const struct round_line *l, uint32_t k)
-{
-    const struct round_row *row = &l->row[k];
-    int64_t now = hth_now_us(l->round->collab->env);
-    return k != l->self && row->held == NULL &&
-           (row->closed || now - row->heard_us > patience_us(l, &peer_at(l, k)->id));
+    if (hth_rpc_peer_info(c->rpc, &peer_at(l, k)->id, &info) != HTH_OK)
+        info.rtt_us = info.received_us = 0;
+    limit += info.rtt_us > 0 ? SILENCE_RTTS * info.rtt_us : SILENCE_US;
+    return now - (info.received_us > 0 ? HTH_MAX(info.received_us, go_us) : l->known_us) > limit;
 }
 
 /* The first word of a cell counts, and a twin's does not. */
@@ -326,21 +316,18 @@ static void take_marks(struct round_line *l, uint32_t k, const uint16_t *marks)
  * A twin that is lost is nobody's loss. */
 static void lead(struct round_line *l)
 {
-    int64_t now = hth_now_us(l->round->collab->env);
     bool known = true, lost = false, any = false;
-    if (is_known(l))
-        take_marks(l, l->self, l->round->marks.of);
+    if (l->axis > l->round->axis)
+        return;
+    take_marks(l, l->self, l->round->marks.of);
     for (uint32_t k = 0; k < l->members; k++) {
-        struct round_row *row = &l->row[k];
-        if (row->held != NULL && now - row->heard_us >= HOLD_US)
-            release(l, row);
-        bool gone = is_lost(l, k), has = row->known && !is_twin(l, k) && brings(l, k);
+        const struct round_row *row = &l->row[k];
+        bool gone = k != l->self && (l->round->closed[l->member[k]] || is_silent(l, k));
+        bool has = row->known && !is_twin(l, k) && brings(l, k);
         any |= has;
         known &= row->known || (gone && is_twin(l, k));
         lost |= !is_twin(l, k) && (gone || (row->known && !has && l->axis > 1));
     }
-    if (!is_known(l))
-        return;
     if (lost || (known && !any))
         end_line(l, HTH_E_UNREACHABLE, NULL);
     else if (known)
@@ -356,8 +343,7 @@ static enum hth_err check(struct hth_collab *c, const struct hth_row_msg *msg,
     if (r == NULL || memcmp(&msg->group, &r->group.id, sizeof(msg->group)) != 0)
         return memcmp(&msg->group, &c->round_ended, sizeof(msg->group)) == 0 ? HTH_E_EXPIRED
                                                                              : HTH_E_AGAIN;
-    if (msg->axis == 0 || msg->axis >= r->cells.shape.dims ||
-        (msg->marks.count > 0 && msg->marks.count != r->group.count))
+    if (msg->axis == 0 || msg->axis >= r->cells.shape.dims || msg->marks.count != r->group.count)
         return HTH_E_RANGE;
     struct round_line *l = &r->line[msg->axis];
     while (k < l->members && !hth_peer_id_eq(&peer_at(l, k)->id, from))
@@ -385,38 +371,27 @@ void collab_on_row(void *arg, struct hth_rpc_request *req)
     struct round_row *row = &l->row[k];
     release(l, row); /* its older one */
     row->held = req;
-    row->heard_us = hth_now_us(c->env);
-    row->closed = false;
+    c->round->closed[l->member[k]] = false;
     if (l->begun || l->over) {
         release(l, row);
         return;
     }
-    if (msg.marks.count > 0)
-        take_marks(l, k, msg.marks.of);
+    take_marks(l, k, msg.marks.of);
     lead(l);
 }
 
 void collab_round_peer_lost(struct hth_collab *c, const struct hth_peer_id *peer)
 {
     struct collab_round *r = c->round;
-    for (uint32_t i = 1; r != NULL && i < r->cells.shape.dims; i++) {
-        struct round_line *l = &r->line[i];
-        for (uint32_t k = 0; leads(l) && k < l->members; k++) {
-            if (!hth_peer_id_eq(&peer_at(l, k)->id, peer))
-                continue;
-            release(l, &l->row[k]);
-            l->row[k].closed = true;
-        }
-    }
+    for (uint32_t i = 0; r != NULL && i < r->group.count; i++)
+        r->closed[i] |= hth_peer_id_eq(&r->group.peer[i].id, peer);
 }
 
 /* ---- ROW, as a member --------------------------------------------------------------------- */
 
-static void send_row(struct round_line *l);
-
 static void take_begin(struct round_line *l, const struct hth_row_marks *marks)
 {
-    if (l->axis != l->round->axis || marks->count != l->round->group.count) {
+    if (marks->count != l->round->group.count) {
         end_line(l, HTH_E_PROTOCOL, NULL);
         return;
     }
@@ -424,41 +399,54 @@ static void take_begin(struct round_line *l, const struct hth_row_marks *marks)
     begin_line(l, l->round->mean);
 }
 
-/* A refusal ends the line, but where the leader has not entered the round yet. So does silence,
- * once the own cell is known. */
+/* A refusal ends the line, but where the leader has not entered the round yet. */
 static void on_row_answer(void *arg, const struct hth_rpc_result *result)
 {
     struct round_line *l = arg;
     struct hth_row_msg reply;
-    int64_t now = hth_now_us(l->round->collab->env);
+    int64_t since_us = hth_now_us(l->round->collab->env) - l->known_us;
     enum hth_err err = result->err;
-    bool again = result->remote ? err == HTH_E_AGAIN : err != HTH_OK;
+    bool again = result->remote && err == HTH_E_AGAIN && since_us <= SILENCE_US;
     l->call = NULL;
     if (err == HTH_OK)
         err = hth_row_read(result->payload, result->payload_len, &reply);
-    if (err == HTH_OK && reply.marks.count > 0) {
+    if (err == HTH_OK)
         take_begin(l, &reply.marks);
-    } else if (err == HTH_OK) {
-        l->heard_us = now;
-        send_row(l);
-    } else if (!again || (is_known(l) && (!result->remote || now - l->heard_us > SILENCE_US))) {
+    else if (!again)
         end_line(l, err, NULL);
-    }
+}
+
+static void on_greeted(void *arg, const struct hth_rpc_result *result)
+{
+    (void)arg;
+    (void)result;
+}
+
+/* It refuses that, and is connected when the own cell is known. */
+static void greet_leader(const struct round_line *l)
+{
+    struct hth_rpc *rpc = l->round->collab->rpc;
+    const struct hth_roll_peer *leader = peer_at(l, l->leader);
+    const struct hth_rpc_target target = {leader->id, leader->addr};
+    const struct hth_rpc_call_opts opts = {.method = HTH_ROW_METHOD};
+    struct hth_rpc_peer_info info;
+    if (hth_rpc_peer_info(rpc, &leader->id, &info) == HTH_OK && info.connected)
+        return;
+    enum hth_err err = hth_rpc_call(rpc, &target, &opts, on_greeted, NULL, NULL);
+    (void)err; /* then it is dialled later */
 }
 
 static void send_row(struct round_line *l)
 {
     const struct collab_round *r = l->round;
     uint8_t bytes[HTH_ROW_BYTES_MAX];
-    struct hth_row_msg msg = {.group = r->group.id, .axis = l->axis};
-    if (is_known(l))
-        msg.marks = r->marks;
-    struct hth_rpc_call_opts opts = {.method = HTH_ROW_METHOD};
+    struct hth_row_msg msg = {.group = r->group.id, .axis = l->axis, .marks = r->marks};
+    struct hth_rpc_call_opts opts = {.method = HTH_ROW_METHOD,
+                                     .timeout_us = HTH_AVG_REDUCE_TIMEOUT_MAX_US};
     opts.body.payload = bytes;
     opts.body.payload_len = hth_row_write(&msg, bytes);
     const struct hth_roll_peer *leader = peer_at(l, l->leader);
     struct hth_rpc_target target = {leader->id, leader->addr};
-    opts.timeout_us = patience_us(l, &leader->id);
     if (hth_rpc_call(r->collab->rpc, &target, &opts, on_row_answer, l, &l->call) != HTH_OK)
         l->call = NULL;
 }
@@ -467,18 +455,9 @@ static void send_row(struct round_line *l)
 
 static void next_axis(struct collab_round *r)
 {
-    struct round_line *l = &r->line[++r->axis];
-    if (l->over) {
-        end_axis(r, HTH_E_UNREACHABLE, NULL);
-        return;
-    }
-    hth_timer_set(r->collab->env, r->timer, leads(l) ? 0 : TICK_US);
-    if (leads(l))
-        return;
-    if (l->call != NULL)
-        hth_rpc_cancel(l->call);
-    l->heard_us = hth_now_us(r->collab->env);
-    send_row(l);
+    r->axis++;
+    r->line[r->axis].known_us = hth_now_us(r->collab->env);
+    hth_timer_set(r->collab->env, r->timer, 0);
 }
 
 /* Its members hear that it lives, also those that have begun already. */
@@ -501,7 +480,9 @@ static void on_tick(void *arg)
         nudge(l);
         if (leads(l))
             lead(l);
-        else if (l->call == NULL)
+        else if (l->axis == r->axis && is_silent(l, l->leader))
+            end_line(l, HTH_E_TIMEOUT, NULL);
+        else if (l->axis == r->axis && l->call == NULL)
             send_row(l);
     }
 }
@@ -516,15 +497,10 @@ static void add_line(struct collab_round *r, uint32_t axis)
     while (l->leader < l->members && peer_at(l, l->leader)->addr.family == 0)
         l->leader++;
     l->leader %= l->members;
-    if (axis == 0)
-        return; /* it begins once the batch is taken */
-    if (l->leader != l->self) {
-        send_row(l);
-        return;
-    }
-    l->row = hth_new_array(struct round_row, l->members);
-    for (uint32_t k = 0; k < l->members; k++)
-        l->row[k].heard_us = hth_now_us(r->collab->env);
+    if (axis > 0 && l->leader == l->self)
+        l->row = hth_new_array(struct round_row, l->members);
+    else if (axis > 0)
+        greet_leader(l);
 }
 
 void collab_on_average(void *arg, const struct hth_roll_group *group)
@@ -573,6 +549,6 @@ void collab_on_tip(void *arg, uint32_t link, bool used)
     collab_keep(c, link, c->made, c->made_hashes);
     struct hth_blob *mean = c->made;
     c->made = NULL;
-    collab_step(c, link, mean, false);
+    collab_step(c, link, mean);
     hth_blob_unref(mean);
 }

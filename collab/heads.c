@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "collab/heads.h"
 
-#include "collab/roll_msg.h"
 #include "core/mem.h"
 #include "dht/board.h"
 
@@ -13,9 +12,8 @@
 struct record {
     struct hth_peer_id by;
     struct hth_head_note note;
-    bool doubted;             /* until it is renewed, ... */
-    int64_t doubted_until_us; /* ... and until then; 0: it was not */
-    uint32_t told;            /* by hth_heads_next, as the last one of so many */
+    int64_t doubted_until_us;
+    uint32_t told; /* by hth_heads_next, as the last one of so many */
     struct record *next;
 };
 
@@ -63,7 +61,6 @@ static enum hth_err on_record(void *arg, const struct hth_record *rec, void **us
     }
     r->by = rec->owner_id;
     r->note = note;
-    r->doubted = false;
     heads->heard(heads->arg, &note, &rec->owner_id);
     return HTH_OK;
 }
@@ -147,29 +144,27 @@ uint32_t hth_heads_others(const struct hth_heads *heads, bool looks)
     uint32_t n = 0;
     for (const struct record *r = heads->first; r != NULL; r = r->next)
         n += looks == hth_head_is_none(&r->note.head) &&
-             (looks || (!r->doubted && now >= r->doubted_until_us));
+             (looks || now >= r->doubted_until_us);
     return n;
 }
 
-bool hth_heads_next(struct hth_heads *heads, struct hth_head_note *note, struct hth_peer_id *by)
+bool hth_heads_next(struct hth_heads *heads, struct hth_roll_peer *holder)
 {
-    struct record *r = heads->first;
-    if (r == NULL)
+    struct record *next = NULL;
+    for (struct record *r = heads->first; r != NULL; r = r->next)
+        if (!hth_head_is_none(&r->note.head) && (next == NULL || r->told < next->told))
+            next = r;
+    if (next == NULL)
         return false;
-    for (struct record *k = r->next; k != NULL; k = k->next)
-        r = k->told < r->told ? k : r;
-    r->told = ++heads->told;
-    *note = r->note;
-    *by = r->by;
+    next->told = ++heads->told;
+    *holder = (struct hth_roll_peer){.id = next->by, .addr = next->note.addr};
     return true;
 }
 
 void hth_heads_doubt(struct hth_heads *heads, const struct hth_peer_id *by, int64_t least_us)
 {
-    for (struct record *r = heads->first; r != NULL; r = r->next) {
-        if (!hth_peer_id_eq(&r->by, by))
-            continue;
-        r->doubted = true;
-        r->doubted_until_us = HTH_MAX(r->doubted_until_us, hth_now_us(heads->env) + least_us);
-    }
+    int64_t until_us = hth_now_us(heads->env) + HTH_MAX(least_us, RENEW_US);
+    for (struct record *r = heads->first; r != NULL; r = r->next)
+        if (hth_peer_id_eq(&r->by, by))
+            r->doubted_until_us = HTH_MAX(r->doubted_until_us, until_us);
 }

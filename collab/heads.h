@@ -19,9 +19,8 @@
 #ifndef HTH_COLLAB_HEADS_H
 #define HTH_COLLAB_HEADS_H
 
-#include "collab/chain.h"
+#include "collab/roll_msg.h"
 #include "core/env.h"
-#include "core/ident.h"
 
 struct hth_dht;
 struct hth_heads;
@@ -57,10 +56,9 @@ void hth_heads_free(struct hth_heads *heads);
 void hth_heads_say(struct hth_heads *heads, const struct hth_head_note *note);
 /* Others whose records live, and who hold a head, or (`looks`) look for one as this one does. */
 uint32_t hth_heads_others(const struct hth_heads *heads, bool looks);
-/* One of the others' records after the other, and round again. False: there is none. */
-bool hth_heads_next(struct hth_heads *heads, struct hth_head_note *note, struct hth_peer_id *by);
-/* This one holds no head, whatever it says: it is not counted until its record is renewed, and for
- * so long at least. */
+/* One of those that say they hold a head after the other, and round again. False: there is none. */
+bool hth_heads_next(struct hth_heads *heads, struct hth_roll_peer *holder);
+/* This one holds no head, whatever it says: it is not counted for so long, and 3 s at least. */
 void hth_heads_doubt(struct hth_heads *heads, const struct hth_peer_id *by, int64_t least_us);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "collab/roll_int.h"
 
-#include "collab/line.h"
+#include "collab/cells.h"
 #include "core/mem.h"
 
 #include <string.h>

@@ -79,7 +79,7 @@
 #define HTH_COLLAB_ROLL_H
 
 #include "collab/choice.h"
-#include "collab/holders.h"
+#include "collab/roll_msg.h"
 #include "core/env.h"
 #include "rpc/rpc.h"
 
@@ -98,6 +98,12 @@ struct hth_roll_group {
     const struct hth_roll_peer *peer; /* the same list in the same order everywhere */
     uint32_t helpers;                 /* that reduce with them (helper.h) */
     const struct hth_roll_peer *helper;
+};
+
+/* Peers that are said to hold something, in the order in which they are asked. */
+struct hth_holders {
+    uint32_t count;
+    struct hth_rpc_target peer[HTH_ROLL_LINE_MAX];
 };
 
 struct hth_roll_ops {

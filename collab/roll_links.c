@@ -40,6 +40,16 @@ static void begin_links(struct hth_roll_call *roll)
         fetch_links(roll);
 }
 
+/* Unless it is among them; where there is no room it is left out. */
+static void add_holder(struct hth_holders *h, const struct hth_roll_peer *peer)
+{
+    uint32_t at = 0;
+    while (at < h->count && !hth_peer_id_eq(&h->peer[at].peer, &peer->id))
+        at++;
+    if (at == h->count && h->count < HTH_ROLL_LINE_MAX)
+        h->peer[h->count++] = (struct hth_rpc_target){peer->id, peer->addr};
+}
+
 /* Members that were in the link's round hold it, too: who named it may die. */
 static void add_holders(const struct hth_roll_call *roll, uint32_t link, struct hth_holders *out)
 {
@@ -49,7 +59,7 @@ static void add_holders(const struct hth_roll_call *roll, uint32_t link, struct 
         const struct hth_roll_peer peer = roll_peer(roll, at->roll[i].member);
         if (at->roll[i].marks & HTH_ROLL_IN && !mate->lost && peer.addr.family != 0 &&
             !hth_peer_id_eq(&peer.id, &roll->env->self)) /* nor an older process of its own */
-            hth_holders_add(out, &peer);
+            add_holder(out, &peer);
     }
 }
 
@@ -112,14 +122,14 @@ void roll_want(struct hth_roll_call *roll, const struct hth_hash *head,
     for (uint32_t i = 0; i < count; i++)
         if (!roll_is_doubted(roll, &holders[i].id) &&
             !hth_peer_id_eq(&holders[i].id, &roll->env->self))
-            hth_holders_add(&good, &holders[i]);
-    if (good.count == 0 || roll->fetching || roll->frozen)
+            add_holder(&good, &holders[i]);
+    if (good.count == 0 || roll->frozen)
         return;
     if (link != HTH_LINK_NONE && !lacks_proof(roll, link)) {
         want_state(roll, link, &good);
     } else if (roll->links == NULL) {
         roll->wanted = *head;
-        roll->from = good.peer[0];
+        roll->from = (struct hth_roll_peer){.id = good.peer[0].peer, .addr = good.peer[0].addr};
         begin_links(roll);
     }
 }

@@ -20,9 +20,9 @@
  *            or zero; then others whose links it has)
  *     its answer: u64 life, links (proof.h; where there are none, with signatures of the wanted
  *            head), u16 count, of each member of the tip's roll: id 32, address
- *     ROW    u8 version, group 32, u8 axis, marks: u16 count (of the list; 0: not known yet), then
- *            2 bits for each of its members, the lowest first: HTH_ROLL_IN, HTH_ROLL_PART or 0; the
- *            rest of the last byte is 0; its answer: the same
+ *     ROW    u8 version, group 32, u8 axis, marks: u16 count (of the list), then 2 bits for each of
+ *            its members, the lowest first: HTH_ROLL_IN, HTH_ROLL_PART or 0; the rest of the last
+ *            byte is 0; its answer: the same
  *
  *     signature  key 32, u64 life, u8 made, 64 bytes (proof.h)
  *     ballot   u64 step, head 32 of the base, u32 n
@@ -140,7 +140,7 @@ struct hth_row_msg {
     struct hth_hash group; /* of the GO */
     uint32_t axis;
     /* Of a member: whose values are in the mean that it brings; all 0: it has none. Of its leader:
-     * whose are in the means of all. Count 0: that is not known yet; of a leader: send it again. */
+     * whose are in the means of all. */
     struct hth_row_marks marks;
 };
 #define HTH_ROW_BYTES_MAX (36 + HTH_ROLL_MEMBERS_MAX / 4)

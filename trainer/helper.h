@@ -9,8 +9,21 @@
  * their own values of that share for one round.
  *
  * It follows the trainers. If they step by themselves, it takes part in each round of the
- * parameters. If they share batches, it is in their callers' lists (collab/helper.h). Trainers wait
- * for it no longer than for a trainer: population, grid and quorum are counted without it.
+ * parameters. If they share batches, it asks one after the other of those who say that they call
+ * (collab/heads.h), and is READY there, with the flag HELPS. The caller holds that as it holds its
+ * members' READYs; its GO lists the helpers behind the members, and is the answer:
+ *
+ *     helper                             caller
+ *        | --- READY {helps, up} -----------> |   held; at most HTH_ROLL_HELPERS_MAX
+ *        | <-- WAIT ------------------------- |   "still here"
+ *        | <-- MOVE {the caller} ------------ |   from a member that does not call
+ *        | <-- GO {list, helpers} ----------- |
+ *        | <====== its shares, reduced =====> |   with all of the list
+ *
+ * It is in no roll, has no vote, and nobody waits for it: population, grid and quorum are counted
+ * without it. One that is lost in a round costs what a member costs that is: the round is made
+ * again. Members that saw it list no helpers then for twenty times as long as the round took, so
+ * that helpers that fail cost little.
  *
  * Loop thread. Averager and roster are borrowed; the averager's mode and the roster's flags say
  * that this is a helper. The helper sets the averager's callback.
@@ -35,13 +48,14 @@ struct hth_helper_opts {
     struct hth_rpc *rpc; /* of shared batches */
 };
 
-/* Errors: those of hth_model_new and of its parts. */
+/* Errors: E_CONFIG (no address, of shared batches), those of hth_model_new and of its parts. */
 enum hth_err hth_helper_new(struct hth_env *env, const struct hth_helper_opts *opts,
                             struct hth_helper **out) HTH_MUST;
 /* Leaves rounds that are under way. NULL is allowed. */
 void hth_helper_free(struct hth_helper *helper);
 
-/* Makes no further offers and lets those that are out end. Call it before the helper leaves. */
+/* Takes part in no further rounds and lets those that are under way end. Call it before the helper
+ * leaves. */
 void hth_helper_quiesce(struct hth_helper *helper);
 
 /* Of the rounds that it reduced in. */

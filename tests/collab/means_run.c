@@ -160,8 +160,10 @@ void go(struct newcomer *n)
 {
     struct run *r = n->run;
     struct hth_holders holders = {.count = 0};
-    for (uint32_t i = 0; i < r->donors; i++)
-        holders.peer[holders.count++] = peer_of(r->donor[i].node);
+    for (uint32_t i = 0; i < r->donors; i++) {
+        const struct hth_roll_peer at = peer_of(r->donor[i].node);
+        holders.peer[holders.count++] = (struct hth_rpc_target){at.id, at.addr};
+    }
     hth_arrive_go(n->arrive, n->at, hth_chain_find(n->chain, hth_chain_head(r->chain, n->known)),
                   &holders);
 }
@@ -221,6 +223,17 @@ static void on_adopt(void *arg, uint32_t link, const struct hth_state_result *st
     hth_arrive_adopted(n->arrive, err);
 }
 
+/* Its links come a moment later. */
+static void on_unknown(void *arg, const struct hth_hash *head, const struct hth_rpc_target *holder)
+{
+    struct newcomer *n = arg;
+    n->unknown++;
+    assert_int_equal(hth_chain_find(n->chain, head), HTH_LINK_NONE);
+    assert_int_not_equal(hth_chain_find(n->run->chain, head), HTH_LINK_NONE);
+    assert_int_equal(holder->addr.port, PORT);
+    hth_timer_set(n->env, n->links, 5 * MS);
+}
+
 static void on_done(void *arg, enum hth_err err, uint32_t link)
 {
     struct newcomer *n = arg;
@@ -235,14 +248,6 @@ static void on_done(void *arg, enum hth_err err, uint32_t link)
         memcmp(hth_chain_head(n->chain, link), hth_chain_head(r->chain, r->tip), HTH_HASH_LEN) == 0;
     n->came = err == HTH_OK && (tip || !n->goes_on);
     n->came_us = hth_now_us(n->env);
-    if (err == HTH_E_AGAIN) {
-        struct hth_hash head;
-        struct hth_roll_peer holder;
-        hth_arrive_unknown(n->arrive, &head, &holder);
-        assert_int_equal(hth_chain_find(n->chain, &head), HTH_LINK_NONE);
-        assert_int_not_equal(hth_chain_find(r->chain, &head), HTH_LINK_NONE);
-        assert_int_equal(holder.addr.port, PORT);
-    }
     if (n->came)
         hth_timer_cancel(n->env, n->links);
 }
@@ -261,7 +266,7 @@ static void halt_newcomer(struct hth_env *env, void *arg)
 /* It holds nothing yet, and knows the links up to the tip. */
 struct newcomer *add_newcomer(struct run *r, double bytes_per_s)
 {
-    static const struct hth_arrive_ops ops = {on_step, on_adopt, on_done};
+    static const struct hth_arrive_ops ops = {on_step, on_adopt, on_unknown, on_done};
     struct newcomer *n = &r->newcomer;
     struct hth_device device = HTH_DEVICE_INIT;
     struct hth_node_opts node = {.halt = halt_newcomer, .arg = n, .device = &device};
@@ -275,9 +280,9 @@ struct newcomer *add_newcomer(struct run *r, double bytes_per_s)
     n->chain = make_chain(r->links_max);
     learn(n);
     hth_budget_init(&n->budget, INT64_MAX / 2, NULL);
-    const struct hth_arrive_opts opts = {
-        .values = r->values, .schema = SCHEMA, .state_bytes = r->state_bytes, .budget = &n->budget};
-    n->arrive = hth_arrive_new(n->env, n->rpc, n->chain, &opts, &ops, n);
+    n->opts = (struct hth_collab_opts){
+        .count = r->values, .schema = SCHEMA, .state_bytes = r->state_bytes, .budget = &n->budget};
+    n->arrive = hth_arrive_new(n->env, n->rpc, n->chain, &n->opts, &ops, n);
     return n;
 }
 

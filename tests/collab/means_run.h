@@ -47,13 +47,14 @@ struct newcomer {
     struct hth_env *env;
     struct hth_rpc *rpc;
     struct hth_chain *chain;
+    struct hth_collab_opts opts;
     struct hth_arrive *arrive;
     struct hth_timer *links;
     uint32_t at;    /* link in its chain */
     uint32_t known; /* the run's last link that it knows, in the run's chain */
     float params[VALUES];
     struct hth_budget budget;
-    uint32_t steps, states, ends;
+    uint32_t steps, states, unknown, ends;
     enum hth_err err, adopt_err;
     bool goes_on; /* asks for links five times a step, until it is at the tip */
     bool came;

@@ -9,7 +9,7 @@
 #include "support/test.h"
 
 #include "averaging/state.h"
-#include "collab/holders.h"
+#include "collab/roll.h"
 #include "core/crypto.h"
 #include "rpc/rpc.h"
 #include "sim/world.h"

@@ -143,8 +143,7 @@ TEST(other_ways_cost_a_state)
     }
 }
 
-/* A snapshot's head may be newer than the chain. Where steps are quick the run is far ahead of it
- * once its links are here: it will do all the same, or the next one would be ahead again. */
+/* A snapshot's head may be newer than the chain: its links are read meanwhile. */
 TEST(an_unknown_head_is_named)
 {
     for (int quick = 0; quick < 2; quick++) {
@@ -154,19 +153,9 @@ TEST(an_unknown_head_is_named)
         struct newcomer *n = add_newcomer(&run, 125e6);
         run_steps(&run, 1);
         go(n);
-        check_end(900 * MS, HTH_E_AGAIN, 0, 0);
-        assert_int_equal(n->at, HTH_LINK_NONE);
-        struct hth_hash head;
-        struct hth_roll_peer holder;
-        hth_arrive_unknown(n->arrive, &head, &holder);
-        assert_true(quick || memcmp(&head, hth_chain_head(run.chain, run.tip), sizeof(head)) == 0);
-        assert_true(hth_peer_id_eq(&holder.id, &run.donor[0].env->self));
-        run_steps(&run, quick ? 2 : 0);
-        n->ends = 0;
-        on_links(n);
-        assert_true(run_until_over(&run, 900 * MS));
-        assert_true(quick || n->err == HTH_OK);
-        assert_int_equal(n->states, 1);
+        check_end(900 * MS, HTH_OK, 0, 1);
+        assert_true(n->unknown > 0);
+        assert_true(step_held(n) >= 21);
         tear_down(&run);
     }
 }

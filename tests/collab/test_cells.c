@@ -6,7 +6,6 @@
 #include "support/suite.h"
 
 #include "collab/cells.h"
-#include "collab/line.h"
 #include "net/crypto.h"
 
 static struct hth_roll_peer peer[HTH_ROLL_MEMBERS_MAX];

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Records of heads reach others, are renewed, and end. Lists of holders. */
+/* Records of heads reach others, are renewed, and end. */
 #include "collab/heads.h"
-#include "collab/holders.h"
 #include "core/mem.h"
 #include "sim/world.h"
 #include "support/suite.h"
@@ -67,12 +66,11 @@ TEST(records_come_and_end)
     assert_int_equal(r[1].last.step, 3);
     assert_int_equal(hth_heads_others(r[1].heads, false), 1);
     assert_int_equal(hth_heads_others(r[0].heads, false), 0); /* its own is no other's */
-    struct hth_head_note next;
-    struct hth_peer_id by;
-    assert_true(hth_heads_next(r[1].heads, &next, &by) && next.step == 3);
-    assert_true(hth_peer_id_eq(&by, &hth_node_env(node[0])->self));
-    assert_false(hth_heads_next(r[0].heads, &next, &by));
-    hth_heads_doubt(r[1].heads, &by, 0); /* until the next record */
+    struct hth_roll_peer next;
+    assert_true(hth_heads_next(r[1].heads, &next) && next.addr.port == 4000);
+    assert_true(hth_peer_id_eq(&next.id, &hth_node_env(node[0])->self));
+    assert_false(hth_heads_next(r[0].heads, &next));
+    hth_heads_doubt(r[1].heads, &next.id, 0); /* for a while */
     assert_int_equal(hth_heads_others(r[1].heads, false), 0);
     for (uint64_t step = 4; step < 100; step++) {
         note = note_of(step);
@@ -92,39 +90,4 @@ TEST(records_come_and_end)
     assert_int_equal(hth_heads_others(r[1].heads, false), 0);
     assert_int_equal(r[2].times, 0);
     hth_world_free(world);
-}
-
-/* Letters add a peer, capitals take it out, and one behind '!' goes first. */
-TEST(holders_are_in_order)
-{
-    static const struct {
-        const char *moves, *want;
-    } cases[] = {{"", ""},         {"abc", "abc"},   {"aab", "ab"},    {"A", ""},
-                 {"abcB", "ac"},   {"abcC", "ab"},   {"abC", "ab"},    {"abc!c", "cab"},
-                 {"abc!a", "abc"}, {"abc!b", "bac"}, {"abc!x", "abc"}, {"!a", ""},
-                 {"abA!bc", "bc"}};
-    struct hth_holders h = {.count = 0};
-
-    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
-        h.count = 0;
-        for (const char *at = cases[i].moves; *at != 0; at++) {
-            bool first = *at == '!';
-            at += first;
-            struct hth_roll_peer peer = {.id = {{(uint8_t)(*at | 32)}}};
-            if (first)
-                hth_holders_put_first(&h, &peer.id);
-            else if (*at < 'a')
-                hth_holders_drop(&h, &peer.id);
-            else
-                hth_holders_add(&h, &peer);
-        }
-        assert_int_equal(h.count, strlen(cases[i].want));
-        for (uint32_t k = 0; k < h.count; k++)
-            assert_int_equal(h.peer[k].id.b[0], cases[i].want[k]);
-    }
-    for (uint32_t i = 0; i <= HTH_ROLL_LINE_MAX; i++) { /* one has no room */
-        struct hth_roll_peer peer = {.id = {{(uint8_t)i}}};
-        hth_holders_add(&h, &peer);
-        assert_int_equal(h.count, HTH_MIN(i + 3, HTH_ROLL_LINE_MAX));
-    }
 }

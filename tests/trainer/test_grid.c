@@ -5,7 +5,7 @@
  */
 #include "averaging/grid.h"
 #include "collab/collab_int.h"
-#include "collab/line.h"
+#include "collab/cells.h"
 #include "collab/roll_int.h"
 #include "core/mem.h"
 #include "support/suite.h"
@@ -108,17 +108,17 @@ TEST(slow_lines_keep_all)
     crew_scene_free(s);
 }
 
-/* The longest time from one step of a member to its next within that time. */
+/* The longest time from now, or one step of a member, to its next within that time. */
 static int64_t longest_us(struct crew_scene *s, uint32_t i, int64_t within_us)
 {
-    int64_t end = hth_world_now_us(s->world) + within_us, last = 0, longest = 0;
+    int64_t last = hth_world_now_us(s->world), end = last + within_us, longest = 0;
     uint64_t step = step_of(s, i);
 
     while (hth_world_now_us(s->world) < end) {
         int64_t now = hth_world_now_us(s->world);
 
         if (step_of(s, i) > step) {
-            longest = last != 0 ? HTH_MAX(longest, now - last) : 0;
+            longest = HTH_MAX(longest, now - last);
             last = now;
             step = step_of(s, i);
         }
@@ -236,7 +236,7 @@ TEST(bad_rows_are_refused)
                                   .axis = i == FIRST_AXIS ? 0
                                           : i == NO_AXIS  ? 2
                                                           : 1,
-                                  .marks.count = i == COUNT ? 11 : 0};
+                                  .marks.count = i == COUNT ? 11 : 12};
         uint8_t bytes[HTH_ROW_BYTES_MAX];
         struct hth_rpc_call_opts opts = {.method = HTH_ROW_METHOD, .timeout_us = S};
         struct hth_rpc_target target = {to->env->self, to->opts.addr};
