@@ -12,8 +12,7 @@ struct member {
     struct hth_peer_id id;
     uint64_t life;
     uint16_t number;
-    bool kept;      /* whatever happens: the owner's */
-    uint32_t links; /* in whose rolls it is */
+    uint32_t links; /* in whose rolls it is; and one for hth_chain_keep */
     uint32_t born;  /* 0: the number is free */
 };
 
@@ -70,7 +69,7 @@ static struct member *take_number(struct hth_chain *chain, const struct hth_peer
     struct member *found = NULL;
     for (uint32_t i = 0; i < chain->members_count; i++) {
         struct member *m = &chain->members[i];
-        if (m->born != 0 && m->links == 0 && !m->kept && hth_peer_id_eq(&m->id, id))
+        if (m->born != 0 && m->links == 0 && hth_peer_id_eq(&m->id, id))
             free_number(chain, m);
         found = found == NULL && m->born == 0 ? m : found;
     }
@@ -109,7 +108,7 @@ enum hth_err hth_chain_member(struct hth_chain *chain, const struct hth_peer_id 
 
 void hth_chain_keep(struct hth_chain *chain, uint16_t member)
 {
-    chain->members[member].kept = true;
+    chain->members[member].links++;
 }
 
 uint32_t hth_chain_born(const struct hth_chain *chain, uint16_t member)
@@ -121,7 +120,7 @@ void hth_chain_sweep(struct hth_chain *chain, hth_member_test *keeps, const void
 {
     for (uint32_t i = 0; i < chain->members_count; i++) {
         struct member *m = &chain->members[i];
-        if (m->born != 0 && m->links == 0 && !m->kept && !keeps(ctx, m->number))
+        if (m->born != 0 && m->links == 0 && !keeps(ctx, m->number))
             free_number(chain, m);
     }
 }
@@ -186,11 +185,7 @@ const struct hth_hash *hth_chain_head(const struct hth_chain *chain, uint32_t li
 uint32_t hth_chain_find(const struct hth_chain *chain, const struct hth_hash *head)
 {
     const struct hth_held *found = hth_map_get(chain->by_head, head, sizeof(*head));
-    if (found == NULL)
-        return HTH_LINK_NONE;
-    uint32_t slot = (uint32_t)(found - chain->links), max = chain->opts.links_max;
-    uint32_t ago = ((chain->count - 1) % max + max - slot) % max;
-    return chain->count - 1 - ago;
+    return found != NULL ? found->number : HTH_LINK_NONE;
 }
 
 const struct hth_chain_opts *hth_chain_opts(const struct hth_chain *chain)
@@ -297,9 +292,8 @@ static uint16_t rolls_of(const struct hth_chain *chain, uint32_t link, uint16_t 
     return in;
 }
 
-static void find_voters(struct hth_chain *chain, uint32_t number)
+static void find_voters(const struct hth_chain *chain, struct hth_held *held)
 {
-    struct hth_held *held = hth_chain_held(chain, number);
     const struct hth_chain_link *link = &held->link;
     struct hth_voters *voters = &held->voters;
     bool all_leave = true; /* then nobody does: the last ones keep their votes */
@@ -313,7 +307,7 @@ static void find_voters(struct hth_chain *chain, uint32_t number)
         if (!is_in(entry) || (entry->marks & HTH_ROLL_LEFT && !all_leave))
             continue;
         lots[count] = (struct lot){.member = entry->member,
-                                   .rolls = rolls_of(chain, number, entry->member),
+                                   .rolls = rolls_of(chain, held->number, entry->member),
                                    .client = entry->marks & HTH_ROLL_CLIENT,
                                    .draw = draw_of(chain, held, entry->member)};
         most = HTH_MAX(most, lots[count].rolls);
@@ -526,7 +520,7 @@ static void place(struct hth_chain *chain, struct hth_held *held, uint64_t sampl
     const struct hth_held *before =
         link->prev == HTH_LINK_NONE ? NULL : hth_chain_held(chain, link->prev);
     bool begins = link->kind != HTH_LINK_STEP || link->step % HTH_FOLD_STEPS == 0 || before == NULL;
-    uint32_t number = chain->count;
+    held->number = chain->count;
     held->known = link->kind == HTH_LINK_GENESIS ? chain->opts.window
                   : before == NULL               ? 0
                                                  : HTH_MIN(before->known + 1, chain->opts.window);
@@ -535,16 +529,16 @@ static void place(struct hth_chain *chain, struct hth_held *held, uint64_t sampl
     for (uint32_t i = 0; i < link->count; i++)
         if (is_in(&held->roll[i]))
             held->samples += held->roll[i].samples;
-    if (number - chain->oldest == chain->opts.links_max)
+    if (held->number - chain->oldest == chain->opts.links_max)
         let_go(chain);
     if (link->prev != HTH_LINK_NONE && !hth_chain_has(chain, link->prev))
         held->link.prev = HTH_LINK_NONE;
-    struct hth_held *at = &chain->links[number % chain->opts.links_max];
+    struct hth_held *at = &chain->links[held->number % chain->opts.links_max];
     *at = *held;
     chain->count++;
     count_in_links(chain, at, true);
     hth_map_put(chain->by_head, &at->head, sizeof(at->head), at);
-    find_voters(chain, number);
+    find_voters(chain, at);
 }
 
 /* A link that is made here names the fold that those before it give, if that is known. One that was

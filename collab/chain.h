@@ -113,6 +113,7 @@ struct hth_fold;
 /* A link that is kept, and what follows from it and those before it. */
 struct hth_held {
     struct hth_hash head;
+    uint32_t number;
     struct hth_hash before; /* head of the link before it, which may be gone; zero of a genesis */
     struct hth_chain_link link;
     struct hth_roll *roll; /* the link's, and its voters' numbers in one piece of memory */

@@ -6,7 +6,7 @@
 
 size_t hth_choice_size(uint16_t capacity)
 {
-    return sizeof(struct hth_choice) + capacity * sizeof(struct hth_choice_seat);
+    return sizeof(struct hth_choice) + capacity * sizeof(struct hth_ready);
 }
 
 static void clear_table(struct hth_choice *c, struct hth_ballot ballot)
@@ -79,13 +79,12 @@ static bool may_call(const struct hth_choice *c)
 
 static int by_member(const void *a, const void *b)
 {
-    return (int)((const struct hth_choice_seat *)a)->member -
-           (int)((const struct hth_choice_seat *)b)->member;
+    return (int)((const struct hth_ready *)a)->member - (int)((const struct hth_ready *)b)->member;
 }
 
-static const struct hth_choice_seat *seat_of(const struct hth_choice *c, uint16_t member)
+static const struct hth_ready *seat_of(const struct hth_choice *c, uint16_t member)
 {
-    struct hth_choice_seat key = {.member = member};
+    struct hth_ready key = {.member = member};
     return bsearch(&key, c->seat, c->seats, sizeof(key), by_member);
 }
 
@@ -112,11 +111,11 @@ struct holders {
 static bool is_holder(const void *ctx, uint16_t member)
 {
     const struct holders *of = ctx;
-    const struct hth_choice_seat *seat = seat_of(of->c, member);
+    const struct hth_ready *seat = seat_of(of->c, member);
     return seat != NULL && seat->head == of->head && seat->samples > 0;
 }
 
-static struct hth_choice_seat *take_seat(struct hth_choice *c, uint16_t member)
+static struct hth_ready *take_seat(struct hth_choice *c, uint16_t member)
 {
     uint32_t at = 0;
     while (at < c->seats && c->seat[at].member < member)
@@ -246,7 +245,8 @@ uint16_t hth_choice_ready(struct hth_choice *c, struct hth_ready *out)
         !hth_chain_votes(c->chain, hth_chain_base(c->chain, c->tip), c->me))
         c->leave = HTH_CHOICE_LEFT;
     c->phase = HTH_CHOICE_WAIT;
-    *out = (struct hth_ready){.ballot = hth_choice_now(c),
+    *out = (struct hth_ready){.member = c->me,
+                              .ballot = hth_choice_now(c),
                               .head = c->tip,
                               .accepted = c->accepted,
                               .accepted_n = c->accepted_n,
@@ -291,22 +291,17 @@ enum hth_choice_answer hth_choice_hear_ready(struct hth_choice *c, uint16_t from
     bool calls = from == c->me && ready->ballot.n > 0 && !is_seated(c, from);
     if (votes && !is_seated(c, from))
         make_room(c);
-    struct hth_choice_seat *seat = take_seat(c, from);
+    struct hth_ready *seat = take_seat(c, from);
     if (seat == NULL)
         return HTH_CHOICE_NOT_ME;
-    *seat = (struct hth_choice_seat){.member = from,
-                                     .leaves = ready->leaves,
-                                     .head = ready->head,
-                                     .accepted = ready->accepted,
-                                     .accepted_n = ready->accepted_n,
-                                     .batch = ready->batch,
-                                     .samples = ready->samples};
+    *seat = *ready;
+    seat->member = from;
     return calls ? HTH_CHOICE_CALLS : HTH_CHOICE_TAKEN;
 }
 
 void hth_choice_drop(struct hth_choice *c, uint16_t member)
 {
-    const struct hth_choice_seat *seat = seat_of(c, member);
+    const struct hth_ready *seat = seat_of(c, member);
     if (seat == NULL)
         return;
     size_t at = (size_t)(seat - c->seat);
@@ -375,12 +370,12 @@ static uint32_t next_ballot(const struct hth_choice *c, const uint64_t *hears)
     return 0;
 }
 
-static uint32_t count_holders(const struct hth_choice *c, uint32_t head, bool voters)
+static uint32_t count_voters(const struct hth_choice *c, uint32_t head)
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < c->seats; i++)
-        n += c->seat[i].head == head &&
-             (!voters || hth_chain_votes(c->chain, c->ballot.base, c->seat[i].member));
+        n +=
+            c->seat[i].head == head && hth_chain_votes(c->chain, c->ballot.base, c->seat[i].member);
     return n;
 }
 
@@ -390,16 +385,15 @@ static bool is_smaller(const struct hth_choice *c, uint32_t a, uint32_t b)
                   sizeof(struct hth_hash)) < 0;
 }
 
-/* The head accepted in the latest ballot; else the one that most hold, then the smaller one. Voters
- * alone count, unless there are none. */
+/* The head that voters accepted in the latest ballot; else the one that most hold, then the smaller
+ * one; none without voters. */
 static uint32_t best_head(const struct hth_choice *c)
 {
     uint32_t best = HTH_LINK_NONE, latest = 0, most = 0;
-    bool voters = has_voter(c);
     for (uint32_t i = 0; i < c->seats; i++) {
-        const struct hth_choice_seat *seat = &c->seat[i];
+        const struct hth_ready *seat = &c->seat[i];
         if (seat->accepted != HTH_LINK_NONE &&
-            (!voters || hth_chain_votes(c->chain, c->ballot.base, seat->member)) &&
+            hth_chain_votes(c->chain, c->ballot.base, seat->member) &&
             (best == HTH_LINK_NONE || seat->accepted_n > latest)) {
             best = seat->accepted;
             latest = seat->accepted_n;
@@ -411,7 +405,7 @@ static uint32_t best_head(const struct hth_choice *c)
         uint32_t head = c->seat[i].head;
         if (i > 0 && head == c->seat[i - 1].head) /* it was counted */
             continue;
-        uint32_t n = count_holders(c, head, voters);
+        uint32_t n = count_voters(c, head);
         if (n > most || (n > 0 && n == most && is_smaller(c, head, best))) {
             most = n;
             best = head;
@@ -444,33 +438,18 @@ static bool may_go(const struct hth_choice *c, bool fork)
            (seats_are_quorum(c) && hth_chain_quorum(c->chain, c->ballot.base, is_holder, &of));
 }
 
-static bool awaits(const struct hth_choice *c, const uint64_t *hears, uint16_t member)
-{
-    const struct hth_roll *entry = hth_chain_entry(c->chain, c->tip, member);
-    bool leaves = entry != NULL && entry->marks & HTH_ROLL_LEFT;
-    struct holders of = {c, c->tip};
-    return !leaves && member != c->me && hth_members_has(hears, member) && !is_holder(&of, member);
-}
-
 /* Whether a voter who is heard is not READY on this head yet. */
 static bool awaits_voter(const struct hth_choice *c, const uint64_t *hears)
 {
     struct hth_voters voters = hth_chain_voters(c->chain, c->ballot.base);
-    for (uint32_t i = 0; i < voters.count; i++)
-        if (awaits(c, hears, voters.member[i]))
+    struct holders of = {c, c->tip};
+    for (uint32_t i = 0; i < voters.count; i++) {
+        uint16_t voter = voters.member[i];
+        const struct hth_roll *entry = hth_chain_entry(c->chain, c->tip, voter);
+        bool leaves = entry != NULL && entry->marks & HTH_ROLL_LEFT;
+        if (voter != c->me && !leaves && hth_members_has(hears, voter) && !is_holder(&of, voter))
             return true;
-    return false;
-}
-
-/* The same of all who are due. */
-static bool awaits_any(const struct hth_choice *c, const uint64_t *hears)
-{
-    const struct hth_chain_link *tip = hth_chain_at(c->chain, c->tip);
-    if (awaits_voter(c, hears))
-        return true;
-    for (uint32_t i = 0; i < tip->count; i++)
-        if (tip->roll[i].marks & HTH_ROLL_IN && awaits(c, hears, tip->roll[i].member))
-            return true;
+    }
     return false;
 }
 
@@ -488,7 +467,7 @@ unsigned hth_choice_open(const struct hth_choice *c, const uint64_t *hears,
         open |= HTH_CHOICE_PASS;
     if (is_same(&now, &c->ballot) && c->ballot.n > c->promised && (lost || seats_are_quorum(c)))
         open |= HTH_CHOICE_OVER;
-    if (may_go(c, false) && (time >= HTH_CHOICE_WINDOW || !awaits_any(c, hears)))
+    if (may_go(c, false))
         open |= HTH_CHOICE_GO;
     if (may_yield(c) && time >= HTH_CHOICE_SILENT)
         open |= HTH_CHOICE_YIELD;
@@ -538,7 +517,7 @@ uint32_t hth_choice_list(const struct hth_choice *c, uint32_t head, struct hth_r
 {
     uint32_t n = 0;
     for (uint32_t i = 0; i < c->seats; i++) {
-        const struct hth_choice_seat *seat = &c->seat[i];
+        const struct hth_ready *seat = &c->seat[i];
         if (seat->head == head && seat->samples > 0)
             roll[n++] = (struct hth_roll){.member = seat->member,
                                           .marks = seat->leaves ? HTH_ROLL_LEFT : 0,

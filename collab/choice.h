@@ -74,18 +74,8 @@ struct hth_ready {
     uint32_t accepted_n; /* in this ballot */
     uint32_t batch;
     uint32_t samples;
-    bool leaves;
-};
-
-/* A READY in a caller's table. */
-struct hth_choice_seat {
     uint16_t member;
-    uint16_t leaves;
-    uint32_t head;
-    uint32_t accepted;
-    uint32_t accepted_n;
-    uint32_t batch;
-    uint32_t samples;
+    uint16_t leaves; /* 1: it does */
 };
 
 /* Plain values, to be read by all and written by the functions below. */
@@ -108,7 +98,7 @@ struct hth_choice {
     uint16_t gone_out;        /* the ballot's one GO was sent */
     uint16_t capacity;
     uint32_t seats;
-    struct hth_choice_seat seat[]; /* ascending by member */
+    struct hth_ready seat[]; /* ascending by member */
 };
 
 /* Bytes of a choice with room for that many READYs. One more is not heard, unless a voter sends it:
@@ -201,7 +191,6 @@ bool hth_choice_may_call(const struct hth_choice *c, const uint64_t *hears);
 /* How long a member has waited, each after the one before. */
 enum hth_choice_time {
     HTH_CHOICE_NOW,
-    HTH_CHOICE_WINDOW, /* for others to be READY */
     HTH_CHOICE_SILENT, /* for a GO: its caller may hear nobody */
     HTH_CHOICE_ALONE,  /* for a quorum */
 };
@@ -209,7 +198,7 @@ enum hth_choice_time {
 enum hth_choice_move {
     HTH_CHOICE_PASS = 1, /* its caller is lost: READY with the next one that it hears */
     HTH_CHOICE_OVER = 2, /* takes over a later ballot, which it calls */
-    HTH_CHOICE_GO = 4,   /* sends GO */
+    HTH_CHOICE_GO = 4,   /* sends GO: whom it waits for first is not decided here */
     HTH_CHOICE_FORK = 8, /* sends GO without a quorum */
     HTH_CHOICE_YIELD = 16, /* refuses nothing any more */
     HTH_CHOICE_CALL = 32 /* begins a ballot that it calls */

@@ -160,7 +160,7 @@ static bool is_proven(const struct hth_chain *chain, uint32_t link, const uint64
 }
 
 uint32_t hth_proof_pick(const struct hth_chain *chain, uint32_t link, uint64_t *set, bool all,
-                        const struct hth_sig **out, uint32_t max)
+                        uint32_t max, const uint8_t *before, struct hth_wire *io)
 {
     struct hth_held *at = hth_chain_held(chain, link);
     uint32_t count = 0;
@@ -171,14 +171,20 @@ uint32_t hth_proof_pick(const struct hth_chain *chain, uint32_t link, uint64_t *
             *sig = at->sig[--at->sigs];
             continue;
         }
-        if (more) {
-            hth_members_put(set, sig->member);
-            if (out != NULL)
-                out[count++] = &sig->sig;
-        }
+        hth_members_put(set, sig->member);
+        count += more;
+        if (more && before != NULL)
+            hth_write_u8(&io->w, *before);
+        if (more && io != NULL)
+            hth_wire_sig(io, &sig->sig);
         i++;
     }
     return count;
+}
+
+static uint32_t add_signers(const struct hth_chain *chain, uint32_t link, uint64_t *set)
+{
+    return hth_proof_pick(chain, link, set, true, UINT32_MAX, NULL, NULL);
 }
 
 bool hth_proof_samples(const struct hth_chain *chain, uint32_t tip, uint32_t from, uint64_t *out)
@@ -188,7 +194,7 @@ bool hth_proof_samples(const struct hth_chain *chain, uint32_t tip, uint32_t fro
     bool forked = false; /* the link on top is a fork that is proven */
     bool all = true;
     uint32_t link = hth_chain_base(chain, tip);
-    hth_proof_pick(chain, tip, set, true, NULL, UINT32_MAX);
+    add_signers(chain, tip, set);
     while (link != from) {
         const struct hth_chain_link *at = hth_chain_at(chain, link);
         uint64_t before = at->prev == HTH_LINK_NONE ? begin : hth_chain_samples(chain, at->prev);
@@ -196,7 +202,7 @@ bool hth_proof_samples(const struct hth_chain *chain, uint32_t tip, uint32_t fro
             sum += hth_chain_samples(chain, link) - begin;
             break;
         }
-        hth_proof_pick(chain, link, set, true, NULL, UINT32_MAX);
+        add_signers(chain, link, set);
         bool good = forked || is_proven(chain, link, set);
         /* Links on top of one that is not proven count for nothing. */
         sum = good ? sum + hth_chain_samples(chain, link) - before : 0;
@@ -211,8 +217,8 @@ bool hth_proof_samples(const struct hth_chain *chain, uint32_t tip, uint32_t fro
 bool hth_proof_proves(const struct hth_chain *chain, uint32_t link, uint32_t top)
 {
     uint64_t set[HTH_MEMBERS_WORDS] = {0};
-    hth_proof_pick(chain, top, set, true, NULL, UINT32_MAX);
-    hth_proof_pick(chain, link, set, true, NULL, UINT32_MAX);
+    add_signers(chain, top, set);
+    add_signers(chain, link, set);
     return hth_chain_held(chain, link)->trusted || is_proven(chain, link, set);
 }
 
@@ -226,29 +232,11 @@ bool hth_proof_stands(const struct hth_chain *chain, uint32_t link)
 bool hth_proof_backs(const struct hth_chain *chain, uint32_t link, uint32_t from)
 {
     uint64_t set[HTH_MEMBERS_WORDS] = {0}, samples;
-    uint32_t base = hth_chain_base(chain, link);
-    hth_proof_pick(chain, link, set, true, NULL, UINT32_MAX);
     return hth_chain_held(chain, link)->trusted ||
-           (hth_proof_samples(chain, link, from, &samples) &&
-            (has_voter(chain, base, set) ||
-             has_voter(chain, hth_chain_base(chain, base), set)));
+           (hth_proof_samples(chain, link, from, &samples) && add_signers(chain, link, set) > 0);
 }
 
 /* ---- links for others --------------------------------------------------------------------- */
-
-uint32_t hth_proof_write(const struct hth_chain *chain, uint32_t link, uint64_t *set, bool all,
-                         uint32_t max, const uint8_t *before, struct hth_wire *io)
-{
-    const struct hth_sig *sig[HTH_ROLL_MEMBERS_MAX];
-    uint32_t got = hth_proof_pick(chain, link, set, all, sig, HTH_MIN(max, HTH_ROLL_MEMBERS_MAX));
-    for (uint32_t i = 0; i < got; i++) {
-        struct hth_sig copy = *sig[i];
-        if (before != NULL)
-            hth_write_u8(&io->w, *before);
-        hth_wire_sig(io, &copy);
-    }
-    return got;
-}
 
 /* As many as prove each link; but all where those of a link on top, which that one can do without,
  * have to prove an earlier one. */
@@ -265,7 +253,7 @@ static void put_sigs(const struct hth_chain *chain, const struct hth_links *link
             uint32_t link = links->link[k];
             if (link == HTH_LINK_NONE)
                 continue;
-            written += hth_proof_write(chain, link, set, all, HTH_LINKS_SIGS_MAX - written, &k, io);
+            written += hth_proof_pick(chain, link, set, all, HTH_LINKS_SIGS_MAX - written, &k, io);
             lacks |= k < links->count && !is_proven(chain, link, set);
         }
     hth_write_u16(&at, (uint16_t)written);
@@ -317,8 +305,7 @@ void hth_links_put(const struct hth_chain *chain, struct hth_links *links, size_
     hth_write_u16(&at, (uint16_t)written);
     put_sigs(chain, links, io);
     uint32_t names = find_fold(chain, links);
-    struct hth_fold *table =
-        names == HTH_LINK_NONE ? NULL : hth_chain_held(chain, names)->table;
+    struct hth_fold *table = names == HTH_LINK_NONE ? NULL : hth_chain_held(chain, names)->table;
     size_t len = table != NULL ? hth_fold_write(table, fold) : 0;
     hth_write_u16(&io->w, (uint16_t)len);
     hth_write_bytes(&io->w, fold, len);

@@ -76,14 +76,11 @@ bool hth_proof_counts(const struct hth_chain *chain, uint32_t link, uint16_t mem
  * E_NOT_FOUND (it does not count: nothing is kept), E_BAD_SIGNATURE, E_PROTOCOL (it has a twin). */
 enum hth_err hth_proof_keep(struct hth_chain *chain, uint32_t link, const struct hth_sig *sig,
                             bool check) HTH_MUST;
-/* The signatures of a link by others than those of `set`, the members that signed links on top of
- * it; adds their members. As many as prove it, or `all`; at most `max`. They stay valid until the
- * next hth_proof_keep. `out` NULL: adds members alone. Returns how many are in `out`. */
+/* Picks signatures of a link by others than those of `set`, the members that signed links on top of
+ * it; adds their members. As many as prove it, or `all`; at most `max`. Writes them, unless `io` is
+ * NULL, each behind the byte `before`, if it is not NULL. Returns how many. */
 uint32_t hth_proof_pick(const struct hth_chain *chain, uint32_t link, uint64_t *set, bool all,
-                        const struct hth_sig **out, uint32_t max);
-/* Writes those signatures, each behind the byte `before`, if it is not NULL; returns how many. */
-uint32_t hth_proof_write(const struct hth_chain *chain, uint32_t link, uint64_t *set, bool all,
-                         uint32_t max, const uint8_t *before, struct hth_wire *io);
+                        uint32_t max, const uint8_t *before, struct hth_wire *io);
 /* Samples of the links after `from` (HTH_LINK_NONE: of all) up to a tip's base, as far as all links
  * before are proven or made here. Returns whether all are. */
 bool hth_proof_samples(const struct hth_chain *chain, uint32_t tip, uint32_t from, uint64_t *out);

@@ -656,8 +656,7 @@ enum hth_choice_time roll_waited(const struct hth_roll_call *roll)
     bool here = now - roll->since_us >= roll->opts.hold_us + roll->opts.silence_us;
     if (here && now - roll->alone_us >= fork_us(roll))
         return HTH_CHOICE_ALONE;
-    return waits_in_vain(roll) ? HTH_CHOICE_SILENT
-                               : HTH_CHOICE_WINDOW; /* who is waited for is roll_plan's */
+    return waits_in_vain(roll) ? HTH_CHOICE_SILENT : HTH_CHOICE_NOW;
 }
 
 /* Makes the first move that is open; false: there is none. */

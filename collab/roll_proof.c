@@ -70,7 +70,7 @@ void roll_list_sigs(struct hth_roll_call *roll, struct hth_ready_reply *go)
         roll->sent_sigs = hth_calloc(HTH_ROLL_MEMBERS_MAX, HTH_SIG_BYTES);
     struct hth_wire io = hth_wire_into(roll->sent_sigs, HTH_ROLL_MEMBERS_MAX * HTH_SIG_BYTES);
     go->sigs =
-        hth_proof_write(roll->chain, roll->go.head, set, false, HTH_ROLL_MEMBERS_MAX, NULL, &io);
+        hth_proof_pick(roll->chain, roll->go.head, set, false, HTH_ROLL_MEMBERS_MAX, NULL, &io);
     go->sig = roll->sent_sigs;
 }
 

@@ -223,7 +223,7 @@ static void mark_here(struct hth_roll_call *roll)
     while (first < c->seats && c->seat[first].member < begin)
         first++;
     for (uint32_t i = 0; i < c->seats; i++) {
-        const struct hth_choice_seat *seat = &c->seat[(first + i) % c->seats];
+        const struct hth_ready *seat = &c->seat[(first + i) % c->seats];
         bool known = seat->member == c->me || roll->mate[seat->member].known ||
                      hth_choice_is_due(c, seat->member);
         if (seat->head != c->tip || is_held_back(roll, seat->member) || (!known && room == 0))
@@ -550,7 +550,7 @@ void roll_leave_out(struct hth_roll_call *roll)
     struct hth_choice *c = roll->choice;
     uint64_t sum = samples_here(roll);
     for (uint32_t i = c->seats; i-- > 0;) {
-        const struct hth_choice_seat seat = c->seat[i];
+        const struct hth_ready seat = c->seat[i];
         bool here = hth_members_has(roll->here, seat.member);
         bool late = here && seat.member != c->me && !hth_choice_is_due(c, seat.member) &&
                     !has_ended(roll, seat.member) && sum - seat.samples >= roll->opts.target;

@@ -2,7 +2,7 @@
 #include "averaging/pit.h"
 
 #include "core/mem.h"
-#include "support/test.h"
+#include "support/end_world.h"
 
 /* ---- one peer ------------------------------------------------------------------------------- */
 
@@ -142,14 +142,7 @@ void pit_start(struct pit *p, int64_t settle_us)
 
 void pit_stop(struct pit *p)
 {
-    struct hth_open_counts leaks;
-
-    for (uint32_t i = 0; i < p->peers; i++)
-        if (hth_node_is_up(p->peer[i].node))
-            hth_node_crash(p->peer[i].node, HTH_CRASH_RESET);
-    hth_world_leaks(p->world, &leaks);
-    assert_int_equal(hth_open_total(&leaks), 0);
-    hth_world_free(p->world);
+    end_world(p->world);
     for (uint32_t i = 0; i < p->peers; i++)
         hth_free(p->peer[i].values);
     hth_free(p->peer);

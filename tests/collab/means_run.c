@@ -391,10 +391,14 @@ uint64_t given(const struct run *r)
 void tear_down(struct run *r)
 {
     struct newcomer *n = &r->newcomer;
+    struct hth_open_counts open;
     for (uint32_t i = 0; i < r->donors; i++)
         halt_donor(NULL, &r->donor[i]);
     halt_newcomer(NULL, n);
-    end_world(r->world);
+    hth_world_run_for(r->world, S); /* jobs end */
+    hth_world_open(r->world, &open);
+    assert_int_equal(hth_open_total(&open), 0);
+    hth_world_free(r->world);
     hth_chain_free(r->chain);
     assert_int_equal(hth_budget_used(&n->budget), 0);
     hth_chain_free(n->chain);

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * nodes.h: what the tests of this folder have in common in the simulated world: endpoints, means
- * that follow from a seed, and an end without anything left open.
+ * nodes.h: what the tests of this folder have in common in the simulated world: endpoints, and
+ * means that follow from a seed.
  */
 #ifndef HTH_TESTS_COLLAB_NODES_H
 #define HTH_TESTS_COLLAB_NODES_H
 
-#include "support/test.h"
+#include "support/end_world.h"
 
 #include "averaging/state.h"
 #include "collab/roll.h"
 #include "core/crypto.h"
 #include "rpc/rpc.h"
-#include "sim/world.h"
 
 #define S    HTH_US_PER_S
 #define MS   HTH_US_PER_MS
@@ -60,15 +59,6 @@ static inline struct hth_hash digest_of(const void *values, uint64_t count)
     hth_sim_crypto()->hash(hashes->data, hashes->size, &digest);
     hth_blob_unref(hashes);
     return digest;
-}
-
-static inline void end_world(struct hth_world *world)
-{
-    struct hth_open_counts open;
-    hth_world_run_for(world, S); /* jobs end */
-    hth_world_open(world, &open);
-    assert_int_equal(hth_open_total(&open), 0);
-    hth_world_free(world);
 }
 
 #endif

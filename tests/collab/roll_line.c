@@ -299,13 +299,7 @@ struct line *line_start(uint64_t seed, uint32_t n, bool eventual)
 
 void line_stop(struct line *l)
 {
-    struct hth_open_counts leaks;
-    for (uint32_t i = 0; i < l->n; i++)
-        if (hth_node_is_up(l->mate[i].node))
-            hth_node_crash(l->mate[i].node, HTH_CRASH_RESET);
-    hth_world_leaks(l->world, &leaks);
-    assert_int_equal(hth_open_total(&leaks), 0);
-    hth_world_free(l->world);
+    end_world(l->world);
     hth_free(l);
 }
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include "world_int.h"
 
+#include "core/rng.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,43 +11,22 @@
 
 /* ---- the search ------------------------------------------------------------------------------ */
 
-struct key {
-    uint64_t a, b;
-};
+enum { WORDS = sizeof(struct state) / 8 };
 
-/* Both halves of a product of 128 bits. */
-static uint64_t fold(uint64_t x, uint64_t y)
+/* Of ten million states two have one hash once in 400,000 searches. Four lanes, so that the
+ * multiplications overlap. */
+static uint64_t key_of(const struct state *s)
 {
-    __extension__ unsigned __int128 product = (unsigned __int128)x * y;
-    return (uint64_t)product ^ (uint64_t)(product >> 64);
-}
-
-/* Four lanes, so that the multiplications overlap. */
-static struct key key_of(const struct state *s)
-{
-    const uint64_t by = UINT64_C(0xFF51AFD7ED558CCD), to = UINT64_C(0xC4CEB9FE1A85EC53);
-    uint64_t lane[4] = {by, to, ~by, ~to}, word[8];
-    const uint8_t *bytes = (const uint8_t *)s;
-    size_t i = 0;
-    for (; i + sizeof(word) <= sizeof(*s); i += sizeof(word)) {
-        memcpy(word, bytes + i, sizeof(word));
-        for (int k = 0; k < 4; k++)
-            lane[k] = fold(lane[k] ^ word[k], word[k + 4] ^ by) + word[k];
-    }
-    memset(word, 0, sizeof(word));
-    memcpy(word, bytes + i, sizeof(*s) - i);
-    struct key key = {0, 0};
-    for (int k = 0; k < 4; k++) {
-        key.a = fold(key.a ^ lane[k], word[k] ^ by);
-        key.b = fold(key.b + lane[k], word[k + 4] ^ to);
-    }
-    key.a |= key.a == 0;
-    return key;
+    uint64_t word[WORDS], lane[4] = {0};
+    memcpy(word, s, sizeof(word));
+    for (size_t i = 0; i < WORDS; i++)
+        lane[i % 4] = hth_mix64(lane[i % 4] ^ word[i]);
+    return hth_hash64(lane, sizeof(lane), 0) | 1;
 }
 
 /* All states so far, by hash, and how each came about. */
 static struct {
-    struct key *slot; /* a is 0: empty */
+    uint64_t *slot; /* 0: empty */
     size_t slots, count;
     struct from {
         uint32_t parent;
@@ -55,31 +36,31 @@ static struct {
 
 static void known_grow(size_t slots)
 {
-    struct key *old = known.slot;
+    uint64_t *old = known.slot;
     size_t n = known.slots;
     known.slot = calloc(slots, sizeof(*known.slot));
     known.from = realloc(known.from, slots * sizeof(*known.from));
     HTH_ASSERT(known.slot != NULL && known.from != NULL);
     known.slots = slots;
     for (size_t i = 0; i < n; i++) {
-        size_t at_slot = old[i].a & (slots - 1);
-        while (old[i].a != 0 && known.slot[at_slot].a != 0)
+        size_t at_slot = old[i] & (slots - 1);
+        while (old[i] != 0 && known.slot[at_slot] != 0)
             at_slot = (at_slot + 1) & (slots - 1);
-        if (old[i].a != 0)
+        if (old[i] != 0)
             known.slot[at_slot] = old[i];
     }
     free(old);
 }
 
-static bool known_add(struct key k, uint32_t parent, struct event e)
+static bool known_add(uint64_t key, uint32_t parent, struct event e)
 {
     if (known.count * 2 >= known.slots)
         known_grow(known.slots * 2);
-    size_t i = k.a & (known.slots - 1);
-    for (; known.slot[i].a != 0; i = (i + 1) & (known.slots - 1))
-        if (known.slot[i].a == k.a && known.slot[i].b == k.b)
+    size_t i = key & (known.slots - 1);
+    for (; known.slot[i] != 0; i = (i + 1) & (known.slots - 1))
+        if (known.slot[i] == key)
             return false;
-    known.slot[i] = k;
+    known.slot[i] = key;
     known.from[known.count++] = (struct from){parent, e};
     return true;
 }
@@ -90,7 +71,6 @@ struct queue {
     size_t count, capacity, taken;
 };
 
-enum { WORDS = sizeof(struct state) / 8 };
 static struct state first;
 
 static void queue_put(struct queue *q, const struct state *s, uint32_t number)
@@ -163,7 +143,7 @@ static bool expand(struct state *s, uint32_t number, struct queue *next, struct 
 {
     static struct events events;
     static struct state to[HTH_ARRAY_LEN(events.e)];
-    static struct key key[HTH_ARRAY_LEN(events.e)];
+    static uint64_t key[HTH_ARRAY_LEN(events.e)];
     world_events(s, &events);
     if (is_end(&events)) {
         found->ends++;
@@ -180,7 +160,7 @@ static bool expand(struct state *s, uint32_t number, struct queue *next, struct 
         if (world_violation != NULL)
             return false;
         key[i] = key_of(&to[i]);
-        __builtin_prefetch(&known.slot[key[i].a & (known.slots - 1)]); /* the search waits for it */
+        __builtin_prefetch(&known.slot[key[i] & (known.slots - 1)]); /* the search waits for it */
     }
     for (size_t i = 0; i < events.n; i++)
         if (known_add(key[i], number, events.e[i]))

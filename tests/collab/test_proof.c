@@ -85,117 +85,90 @@ TEST(wrong_signatures_are_refused)
                    hth_proof_keep(chain, one, &bad, true));
     }
     assert_int_equal(hth_chain_held(chain, one)->sigs, 0);
-    struct hth_sig none = sign(chain, one, 'D', false); /* no voter */
+    struct hth_sig none = sign(chain, one, 'D', false); /* no voter, */
     assert_err(HTH_E_NOT_FOUND, hth_proof_keep(chain, one, &none, true));
+    uint32_t two = put(chain, put(chain, one, HTH_LINK_STEP, "ABD", 9), HTH_LINK_STEP, "ABDE", 9);
+    none = sign(chain, two, 'E', true); /* nor of the step before */
+    assert_err(HTH_E_NOT_FOUND, hth_proof_keep(chain, two, &none, false));
     assert_ok(hth_proof_keep(chain, one, &good, true));
     assert_ok(hth_proof_keep(chain, one, &good, true));
     assert_int_equal(hth_chain_held(chain, one)->sigs, 1);
     hth_chain_free(chain);
 }
 
-/* Others made three links; E and F went on by themselves. */
-TEST(only_proven_samples_win)
+/* On a genesis that both have, others made links, and the reader one of its own, or none. A later
+ * step of its own chain is followed when a voter signed it, or one of the step before. */
+static const struct {
+    const char *theirs[4]; /* rolls, the first of the genesis; "!": a fork */
+    const char *signs[4];  /* who signed them */
+    const char *own;       /* roll; NULL: none */
+    bool wins;
+    bool apart;  /* its own link is another genesis */
+    bool wrong;  /* D's signature on the third link is none */
+    bool trusts; /* it takes part in the others' chain itself */
+} chains[] = {
+    /* each link has a quorum's, but the tip; */
+    {{"ABCDE", "ABCD", "ABC", "ABC"}, {"", "ABCD", "ABC", ""}, .own = "!EF", .wins = true},
+    /* those on a later link cover the earlier; the tip's will do; */
+    {{"ABCDE", "ABCD", "ABC", "ABC"}, {"", "", "ABCD", ""}, .own = "!EF", .wins = true},
+    {{"ABCDE", "ABCD", "ABC", "ABC"}, {"", "", "", "ABC"}, .own = "!EF", .wins = true},
+    /* too few of the first link's voters, or a third one that is wrong */
+    {{"ABCDE", "ABCD", "ABC", "ABC"}, {"", "", "AB", ""}, .own = "!EF"},
+    {{"ABCDE", "ABCD", "ABC", "ABC"}, {"", "", "AB", ""}, .own = "!EF", .wrong = true},
+    {{"ABCDE", "ABCD", "ABC", "ABC"}, {"", "", "", ""}, .own = "!EF", .wins = true, .trusts = true},
+    /* a genesis needs its maker's; a fork those of its voters, one of whom had a vote; */
+    {{"C"}, {"C"}, .own = "AB", .wins = true, .apart = true},
+    {{"AB", "!EF"}, {"", "EF"}, .own = "AB"},
+    /* A alone has a link, and forks: */
+    {{"ABCD", "ABC", "!AE"}, {"", "A", ""}, .own = "!D"},
+    {{"ABCD", "ABC", "!AE"}, {"", "A", "A"}, .own = "!D", .wins = true},
+    /* of its own chain: C missed the first step, and D was not there before it */
+    {{"ABC", "ABD"}, {"", "B"}, .wins = true},
+    {{"ABC", "ABD", "ABCDE"}, {"", "AB", ""}, .wins = false},
+    {{"ABC", "ABD", "ABCDE"}, {"", "AB", "C"}, .wins = true},
+    {{"ABC", "ABD", "ABCDE"}, {"", "", "D"}, .wins = false},
+    {{"ABC", "ABD", "ABCDE"}, {"", "AB", "D"}, .wins = true},
+};
+
+static uint32_t grow(struct hth_chain *chain, uint32_t prev, const char *roll, uint32_t samples)
 {
-    static const struct {
-        const char *signs[3]; /* the links */
-        bool wrong, trusts, wins;
-    } cases[] = {
-        {{"ABCD", "ABC", ""}, .wins = true},          /* each link has a quorum's, but the tip */
-        {{"", "ABCD", ""}, .wins = true},             /* those on a later link cover the earlier */
-        {{"", "", "ABC"}, .wins = true},              /* the tip's will do */
-        {{"", "AB", ""}, .wins = false},              /* too few of the first link's voters */
-        {{"", "AB", ""}, .wrong = true},              /* and a third one is wrong */
-        {{"", "", ""}, .trusts = true, .wins = true}, /* it takes part in that chain itself */
-    };
-    for (size_t k = 0; k < HTH_ARRAY_LEN(cases); k++) {
-        struct hth_chain *a = make(true), *b = make(true);
-        uint32_t g = put(a, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABCDE", 5);
-        assert_int_equal(put(b, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABCDE", 5), g);
-        uint32_t one = put(a, g, HTH_LINK_STEP, "ABCD", 900);
-        uint32_t two = put(a, one, HTH_LINK_STEP, "ABC", 900);
-        uint32_t tip = put(a, two, HTH_LINK_STEP, "ABC", 900);
-        uint32_t own = put(b, g, HTH_LINK_FORK, "EF", 20);
-        uint32_t there[] = {copy(a, one, b), copy(a, two, b), copy(a, tip, b)};
-        assert_false(hth_chain_better(b, there[2], own));
-        if (cases[k].wrong) {
-            struct hth_sig bad = sign(b, there[1], 'D', true);
-            bad.sig[0] ^= 1;
-            assert_ok(hth_proof_keep(b, there[1], &bad, false));
+    bool fork = *roll == '!';
+    return put(chain, prev,
+               prev == HTH_LINK_NONE ? HTH_LINK_GENESIS
+               : fork                ? HTH_LINK_FORK
+                                     : HTH_LINK_STEP,
+               roll + fork, samples);
+}
+
+TEST(chains_win_by_what_is_proven)
+{
+    for (size_t k = 0; k < HTH_ARRAY_LEN(chains); k++) {
+        struct hth_chain *a = make(chains[k].own != NULL), *b = make(chains[k].own != NULL);
+        uint32_t own = HTH_LINK_NONE, at = HTH_LINK_NONE, there[4], n = 0;
+        if (!chains[k].apart)
+            own = grow(b, HTH_LINK_NONE, chains[k].theirs[0], 5);
+        if (chains[k].own != NULL)
+            own = grow(b, own, chains[k].own, 20);
+        for (; n < 4 && chains[k].theirs[n] != NULL; n++) {
+            at = grow(a, at, chains[k].theirs[n], n == 0 && !chains[k].apart ? 5 : 900);
+            there[n] = copy(a, at, b);
         }
-        for (size_t i = 0; i < HTH_ARRAY_LEN(there); i++)
-            keep(b, there[i], cases[k].signs[i], false);
-        if (cases[k].trusts)
-            hth_chain_trust(b, there[2]);
-        assert_int_equal(hth_chain_better(b, there[2], own), cases[k].wins);
-        assert_true(!cases[k].wins || !hth_chain_better(b, own, there[2]));
+        assert_false(hth_chain_better(b, there[n - 1], own));
+        if (chains[k].wrong) {
+            struct hth_sig bad = sign(b, there[2], 'D', true);
+            bad.sig[0] ^= 1;
+            assert_ok(hth_proof_keep(b, there[2], &bad, false));
+        }
+        for (uint32_t i = 0; i < n; i++)
+            keep(b, there[i], chains[k].signs[i], false);
+        if (chains[k].trusts)
+            hth_chain_trust(b, there[n - 1]);
+        if (hth_chain_better(b, there[n - 1], own) != chains[k].wins)
+            fail_msg("case %zu", k);
+        assert_true(!chains[k].wins || !hth_chain_better(b, own, there[n - 1]));
         hth_chain_free(a);
         hth_chain_free(b);
     }
-}
-
-/* A genesis needs its maker's signature; a fork those of its voters, one of whom had a vote. */
-TEST(geneses_and_forks_are_proven)
-{
-    struct hth_chain *a = make(true), *b = make(true);
-    uint32_t own = put(b, HTH_LINK_NONE, HTH_LINK_GENESIS, "AB", 5);
-    uint32_t other = copy(a, put(a, HTH_LINK_NONE, HTH_LINK_GENESIS, "C", 999), b);
-    assert_false(hth_chain_better(b, other, own));
-    keep(b, other, "C", false);
-    assert_true(hth_chain_better(b, other, own));
-    uint32_t g = put(a, HTH_LINK_NONE, HTH_LINK_GENESIS, "AB", 5);
-    uint32_t ef = copy(a, put(a, g, HTH_LINK_FORK, "EF", 999), b);
-    keep(b, ef, "EF", false);
-    assert_false(hth_chain_better(b, ef, put(b, own, HTH_LINK_STEP, "AB", 1)));
-    hth_chain_free(a);
-    hth_chain_free(b);
-    for (unsigned k = 0; k < 3; k++) {
-        a = make(true), b = make(true);
-        g = put(a, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABCD", 5);
-        assert_int_equal(put(b, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABCD", 5), g);
-        own = put(b, g, HTH_LINK_FORK, "D", 1);
-        uint32_t one = put(a, g, HTH_LINK_STEP, "ABC", 50); /* A alone has it, and forks */
-        uint32_t forked = put(a, one, HTH_LINK_FORK, "AE", 50), cut = copy(a, one, b);
-        uint32_t fork = copy(a, forked, b);
-        if (k > 0)
-            keep(b, cut, "A", false);
-        if (k > 1)
-            keep(b, fork, "A", false);
-        assert_int_equal(hth_chain_better(b, fork, own), k > 1);
-        hth_chain_free(a);
-        hth_chain_free(b);
-    }
-}
-
-/* A later step of one's own chain is followed when a voter signed it, or one of the step before. */
-TEST(tips_are_backed)
-{
-    struct hth_chain *a = make(false), *b = make(false);
-    uint32_t g = put(a, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 5);
-    assert_int_equal(put(b, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 5), g);
-    uint32_t one = put(a, g, HTH_LINK_STEP, "ABD", 9), two = put(a, one, HTH_LINK_STEP, "ABCDE", 9);
-    uint32_t first = copy(a, one, b), second = copy(a, two, b);
-    struct hth_sig stranger = sign(b, first, 'D', true);
-    assert_err(HTH_E_NOT_FOUND, hth_proof_keep(b, first, &stranger, false));
-    assert_false(hth_chain_better(b, first, g));
-    keep(b, first, "B", false);
-    assert_true(hth_chain_better(b, first, g));
-    stranger = sign(b, second, 'E', true);
-    assert_err(HTH_E_NOT_FOUND, hth_proof_keep(b, second, &stranger, false));
-    keep(b, first, "A", false);
-    assert_false(hth_chain_better(b, second, g));
-    keep(b, second, "C", false); /* it missed the first */
-    assert_true(hth_chain_better(b, second, g));
-    hth_chain_free(b);
-    b = make(false);
-    g = put(b, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABC", 5);
-    first = copy(a, one, b);
-    second = copy(a, two, b);
-    keep(b, second, "D", false);
-    assert_false(hth_chain_better(b, second, g)); /* the first is not proven */
-    keep(b, first, "AB", false);
-    assert_true(hth_chain_better(b, second, g));
-    hth_chain_free(a);
-    hth_chain_free(b);
 }
 
 /* Two links of one ballot, each signed as made by one life. One of them was fetched: no twin. */
@@ -229,18 +202,16 @@ TEST(few_signatures_are_picked)
 {
     struct hth_chain *chain = make(false);
     uint32_t link[9] = {put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABCD", 5)};
-    const struct hth_sig *out[MEMBERS];
     uint64_t set[MEMBERS / 64 + 1] = {0};
     keep(chain, link[0], "ABCD", true);
     for (size_t i = 1; i < HTH_ARRAY_LEN(link); i++) {
         link[i] = put(chain, link[i - 1], HTH_LINK_STEP, "ABCD", 9);
         keep(chain, link[i], "ABCD", true);
     }
-    for (size_t i = HTH_ARRAY_LEN(link); i-- > 0;)
-        if (i == 8)
-            assert_in_range(hth_proof_pick(chain, link[i], set, false, out, MEMBERS), 2, 3);
-        else
-            assert_int_equal(hth_proof_pick(chain, link[i], set, false, out, MEMBERS), 0);
+    for (size_t i = HTH_ARRAY_LEN(link); i-- > 0;) {
+        uint32_t picked = hth_proof_pick(chain, link[i], set, false, MEMBERS, NULL, NULL);
+        assert_in_range(picked, i == 8 ? 2 : 0, i == 8 ? 3 : 0);
+    }
     hth_chain_free(chain);
 }
 
@@ -317,7 +288,6 @@ TEST(files_keep_the_proof)
     struct hth_chain *chain = make(false), *again = make(false);
     struct hth_collab_file file = {.life = 1, .vote.accepted = HTH_LINK_NONE};
     struct hth_blob *bytes;
-    const struct hth_sig *out[MEMBERS];
     uint64_t set[MEMBERS / 64 + 1] = {0};
     uint32_t g = put(chain, HTH_LINK_NONE, HTH_LINK_GENESIS, "ABCD", 5);
     uint32_t one = put(chain, g, HTH_LINK_STEP, "ABCd", 9);
@@ -326,11 +296,10 @@ TEST(files_keep_the_proof)
     keep(chain, file.vote.tip, "A", true);
     assert_ok(hth_collab_file_write(chain, &file, &bytes));
     assert_ok(hth_collab_file_read(again, bytes->data, bytes->size, 2, &file));
-    uint32_t tip = file.vote.tip;
+    uint32_t tip = file.vote.tip, before = hth_chain_at(again, tip)->prev;
     assert_true(hth_chain_held(again, tip)->trusted);
-    assert_int_equal(hth_proof_pick(again, tip, set, true, out, MEMBERS), 1);
-    assert_int_equal(
-        hth_proof_pick(again, hth_chain_at(again, tip)->prev, set, true, out, MEMBERS), 1);
+    assert_int_equal(hth_proof_pick(again, tip, set, true, MEMBERS, NULL, NULL), 1);
+    assert_int_equal(hth_proof_pick(again, before, set, true, MEMBERS, NULL, NULL), 1);
     hth_blob_unref(bytes);
     hth_chain_free(chain);
     hth_chain_free(again);

@@ -378,6 +378,16 @@ static unsigned open_to(const struct state *s, int m, enum hth_choice_time time)
     return s->m[m].up == RUNS && waits(s, m) ? hth_choice_open(at(s, m), &hears, time) : 0;
 }
 
+/* Whether a caller hears one who is due, and not READY on its head yet. */
+static bool awaits(const struct state *s, int m)
+{
+    const struct hth_choice *c = at(s, m);
+    int ready = 1 << m | roll_of(c->tip, HTH_ROLL_LEFT);
+    for (uint32_t i = 0; i < c->seats; i++)
+        ready |= (c->seat[i].head == c->tip) << c->seat[i].member;
+    return (voters_of(base_of(c->tip)) | roll_of(c->tip, HTH_ROLL_IN)) & (int)heard(s, m) & ~ready;
+}
+
 /* Where the member's caller has its READY, and wants another head: who of them can hand it out. */
 static void list_moves(struct state *s, int m, struct events *out)
 {
@@ -460,7 +470,7 @@ static void list_member(struct state *s, int m, struct events *out)
             add(out, PASS, m, 0);
         if (open & HTH_CHOICE_OVER)
             add(out, OVER, m, 0);
-        if (open & HTH_CHOICE_GO)
+        if (open & HTH_CHOICE_GO && !awaits(s, m))
             add(out, GO, m, 0);
     }
     list_round(s, m, out);
@@ -502,7 +512,7 @@ static void list_faults(struct state *s, bool cut, struct events *out)
         struct hth_ballot now = hth_choice_now(c);
         if (waits(s, m) && hth_choice_caller(world_chain, &now) != m)
             add(out, SUSPECT, m, 0);
-        if (open_to(s, m, HTH_CHOICE_WINDOW) & ~open_to(s, m, HTH_CHOICE_NOW) & HTH_CHOICE_GO)
+        if (open_to(s, m, HTH_CHOICE_NOW) & HTH_CHOICE_GO && awaits(s, m))
             add(out, RASHGO, m, 0);
         for (int k = 0; k < lines_of(); k++)
             if (may_close(s, m, k, false) && !may_close(s, m, k, true))
@@ -519,7 +529,7 @@ void world_events(struct state *s, struct events *out)
         enum hth_choice_time time;
         enum hth_choice_move move;
         enum kind kind;
-    } late[] = {{HTH_CHOICE_WINDOW, HTH_CHOICE_GO, LATEGO},
+    } late[] = {{HTH_CHOICE_NOW, HTH_CHOICE_GO, LATEGO},
                 {HTH_CHOICE_SILENT, HTH_CHOICE_YIELD, YIELD},
                 {HTH_CHOICE_SILENT, HTH_CHOICE_CALL, LATECALL},
                 {HTH_CHOICE_ALONE, HTH_CHOICE_FORK, FORK},

@@ -12,7 +12,7 @@
 
 enum { NM = 5, STEPS = 6, ROUNDS = 8, LINES = 4, WINDOW = 3, BALLOTS = 24, MOVES = 12, AHEAD = 8 };
 enum up { CRASHED, RUNS, FROZEN, GONE };
-#define CHOICE_SIZE (sizeof(struct hth_choice) + NM * sizeof(struct hth_choice_seat))
+#define CHOICE_SIZE (sizeof(struct hth_choice) + NM * sizeof(struct hth_ready))
 
 /* Messages on their way to a member; base or head HTH_LINK_NONE: none. */
 struct go {

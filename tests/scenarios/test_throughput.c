@@ -55,6 +55,23 @@ TEST(more_flights_hide_more_latency)
     assert_true(eight > 4 * one);
 }
 
+/* With enough flights a mean delay of 200 ms on every call costs less than a tenth of the
+ * throughput; with one it costs most of it. */
+TEST(many_flights_hide_latency)
+{
+    (void)state;
+    struct hth_latency_opts o = HTH_LATENCY_OPTS_INIT;
+    o.updates = 400;
+    double none = run(&o).samples_per_s;
+    o.delay_ms = 200;
+    struct hth_latency_row much = run(&o);
+    o.flights = 1;
+    o.updates = 20;
+    assert_true(much.samples_per_s >= 0.9 * none);
+    assert_true(run(&o).samples_per_s < 0.2 * none);
+    assert_true(much.answers_missing < 0.01);
+}
+
 /* Between a flight's start and its end all others land once; the filling of the pipeline does not
  * count. */
 TEST(staleness_matches_a_full_pipeline)

@@ -2,7 +2,7 @@
 #include "trainer/crew.h"
 
 #include "core/mem.h"
-#include "support/test.h"
+#include "support/end_world.h"
 
 const struct hth_device crew_slow = {.flops_per_s = 50e9,
                                      .bytes_per_s = 10e9,
@@ -98,11 +98,7 @@ struct crew_scene *crew_scene_new(uint64_t seed, const struct hth_crew_opts *opt
 
 void crew_scene_free(struct crew_scene *s)
 {
-    struct hth_open_counts open;
-
-    hth_world_leaks(s->world, &open);
-    assert_int_equal(hth_open_total(&open), 0);
-    hth_world_free(s->world);
+    end_world(s->world);
     hth_crew_free(s->crew);
     hth_free(s);
 }

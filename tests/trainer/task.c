@@ -14,15 +14,22 @@ void task_be32(uint8_t *p, uint32_t v)
     p[3] = (uint8_t)v;
 }
 
+void task_heads(uint8_t *images, uint8_t *labels, uint32_t items, uint32_t high, uint32_t wide)
+{
+    const uint32_t head[] = {0x803, items, high, wide};
+
+    for (int i = 0; images != NULL && i < 4; i++)
+        task_be32(images + 4 * i, head[i]);
+    if (labels != NULL) {
+        task_be32(labels, 0x801);
+        task_be32(labels + 4, items);
+    }
+}
+
 /* Class c lights the pixels whose number is c modulo 4, under noise. */
 static void make_images(struct task_files *f, struct hth_rng *rng)
 {
-    task_be32(f->images, 0x803);
-    task_be32(f->images + 4, TASK_ITEMS);
-    task_be32(f->images + 8, TASK_SIDE);
-    task_be32(f->images + 12, TASK_SIDE);
-    task_be32(f->labels, 0x801);
-    task_be32(f->labels + 4, TASK_ITEMS);
+    task_heads(f->images, f->labels, TASK_ITEMS, TASK_SIDE, TASK_SIDE);
     for (uint32_t i = 0; i < TASK_ITEMS; i++) {
         uint32_t class = (uint32_t)hth_rng_below(rng, 4);
 
@@ -138,8 +145,10 @@ static void on_update(void *arg, const struct hth_train_stats *stats)
 {
     struct task *f = arg;
 
-    assert_in_range(stats->updates, 1, TASK_UPDATES_MAX);
-    f->loss[stats->updates - 1] = stats->loss;
+    assert_true(stats->updates >= 1);
+    assert_true(isfinite(stats->loss) && isfinite(stats->grad_norm));
+    if (stats->updates <= TASK_UPDATES_MAX)
+        f->loss[stats->updates - 1] = stats->loss;
     f->stats = *stats;
     if (f->on_update != NULL)
         f->on_update(f);
@@ -164,7 +173,7 @@ static void on_checkpoint(void *arg, uint64_t updates, enum hth_err err)
     f->saved = true;
 }
 
-static void on_done(void *arg, enum hth_err err)
+void task_done(void *arg, enum hth_err err)
 {
     struct task *f = arg;
 
@@ -183,12 +192,17 @@ static bool is_set(void *arg)
     return *(bool *)arg;
 }
 
+struct hth_train_callbacks task_callbacks(struct task *f)
+{
+    return (struct hth_train_callbacks){on_update, on_eval, on_checkpoint, task_done, f};
+}
+
 struct hth_trainer *task_make(struct task *f, struct hth_trainer_opts o)
 {
     struct hth_trainer *t;
 
     o.local = true;
-    o.on = (struct hth_train_callbacks){on_update, on_eval, on_checkpoint, on_done, f};
+    o.on = task_callbacks(f);
     assert_ok(hth_trainer_new(f->env, &o, &t));
     f->done = f->stopped = f->evaluated = f->saved = false;
     return t;

@@ -22,6 +22,8 @@ struct task_files {
 
 /* As idx files have it. */
 void task_be32(uint8_t *p, uint32_t v);
+/* The headers of files of pictures, 16 bytes, and of labels, 8; NULL: of none. */
+void task_heads(uint8_t *images, uint8_t *labels, uint32_t items, uint32_t high, uint32_t wide);
 /* Fills the files from the seed and mounts them; they must live as long as the world. */
 void task_mount(struct hth_world *world, struct task_files *files, uint64_t seed);
 /* A calm world with these files and one node, for a trainer of its own. */
@@ -53,8 +55,12 @@ struct task {
 int task_setup(void **state);
 int task_teardown(void **state);
 #define TASK_TEST(name) TEST_WITH(name, task_setup, task_teardown) /* of suite.h */
-/* Makes a trainer with local experts whose callbacks write to the task. */
+/* Callbacks that write to the task. */
+struct hth_train_callbacks task_callbacks(struct task *task);
+/* Makes a trainer with local experts and these callbacks. */
 struct hth_trainer *task_make(struct task *task, struct hth_trainer_opts opts);
+/* For the owner's callback at an end: the task is done, with that error. */
+void task_done(void *task, enum hth_err err);
 /* Runs until that flag of the task is set. */
 void task_until(struct task *task, bool *flag);
 /* hth_trainer_stop, until it has stopped. */

@@ -374,25 +374,22 @@ TASK_TEST(longer_checkpoint_is_kept)
 {
     struct task *f = *state;
     struct hth_trainer_opts o = options();
-    uint8_t *longer;
     const uint8_t *kept;
-    size_t len, kept_len;
+    size_t len;
 
     train_to(f, o, UPDATES);
     kept = hth_node_disk_get(f->node, TRUNK, &len);
-    assert_non_null(kept);
-    longer = hth_calloc(1, len);
-    memcpy(longer, kept, len);
+    struct hth_blob *longer = hth_blob_copy(kept, len);
     train_to(f, o, 20);
-    kept = hth_node_disk_get(f->node, TRUNK "-40", &kept_len);
+    kept = hth_node_disk_get(f->node, TRUNK "-40", &len);
     assert_non_null(kept);
-    assert_int_equal(kept_len, len);
-    assert_memory_equal(kept, longer, len);
+    assert_int_equal(len, longer->size);
+    assert_memory_equal(kept, longer->data, len);
     assert_null(hth_node_disk_get(f->node, TRUNK "-15", &len));
     o.checkpoint_every = 0;
     train_to(f, o, 30); /* saves once, longer than what is there: it replaces it */
     assert_null(hth_node_disk_get(f->node, TRUNK "-20", &len));
-    hth_free(longer);
+    hth_blob_unref(longer);
 }
 
 /* ---- an end by an error ---------------------------------------------------------------------- */

@@ -5,65 +5,51 @@
  */
 #include "core/mem.h"
 #include "kernels/params.h"
+#include "kernels/twin64.h"
 #include "support/suite.h"
 #include "trainer/model.h"
 #include "trainer/task.h"
 
 /* ---- the reference: the trunk of a classifier in double precision ---------------------------- */
 
-static const float *tensor(struct hth_trainer *t, const char *name)
+static double *doubles(struct hth_trainer *t, const char *name)
 {
-    struct hth_params *params = hth_model_params(hth_trainer_model(t));
-    struct hth_weight *w = hth_params_find(params, name);
+    struct hth_params *params = task_params(t);
+    const struct hth_weight *w = hth_params_find(params, name);
 
     assert_non_null(w);
-    return hth_params_flat(params, HTH_PART_VALUE) + hth_weight_offset(w);
+    size_t n = (size_t)hth_weight_rows(w) * hth_weight_cols(w);
+    double *x = hth_new_array(double, n);
+    for (size_t i = 0; i < n; i++)
+        x[i] = (double)hth_params_flat(params, HTH_PART_VALUE)[hth_weight_offset(w) + i];
+    return x;
 }
 
-static void layer_norm(double *x, size_t n, const float *gamma, const float *beta)
-{
-    double mean = 0, var = 0;
-
-    for (size_t i = 0; i < n; i++)
-        mean += x[i] / (double)n;
-    for (size_t i = 0; i < n; i++)
-        var += (x[i] - mean) * (x[i] - mean) / (double)n;
-    for (size_t i = 0; i < n; i++)
-        x[i] = (x[i] - mean) / sqrt(var + 1e-5) * gamma[i] + beta[i];
-}
-
-/* -log softmax(W_out LayerNorm(W_in pixels + b_in) + b_out) of the picture's class. */
-static double loss_of(struct hth_trainer *t, const struct hth_trainer_opts *o,
-                      const uint8_t *pixels, uint8_t label)
-{
-    size_t d = o->model.d, classes = o->model.classes;
-    const float *win = tensor(t, "input.weight"), *bin = tensor(t, "input.bias");
-    const float *wout = tensor(t, "output.weight"), *bout = tensor(t, "output.bias");
-    double x[64], logit[16], sum = 0;
-
-    assert_true(d <= HTH_ARRAY_LEN(x) && classes <= HTH_ARRAY_LEN(logit));
-    for (size_t j = 0; j < d; j++) {
-        x[j] = bin[j];
-        for (size_t i = 0; i < TASK_PIXELS; i++)
-            x[j] += (pixels[i] / 255.0 - o->data.mean) / o->data.std * win[i * d + j];
-    }
-    layer_norm(x, d, tensor(t, "norm.weight"), tensor(t, "norm.bias"));
-    for (size_t c = 0; c < classes; c++) {
-        logit[c] = bout[c];
-        for (size_t j = 0; j < d; j++)
-            logit[c] += x[j] * wout[j * classes + c];
-        sum += exp(logit[c]);
-    }
-    return log(sum) - logit[label];
-}
-
+/* The mean of -log softmax(W_out LayerNorm(W_in pixels + b_in) + b_out) of each picture's class. */
 static double reference(struct task *f, struct hth_trainer *t, const struct hth_trainer_opts *o)
 {
-    double loss = 0;
+    enum { WEIGHTS = 6, ROOM = TASK_ITEMS * 64 };
+    static const char *const names[WEIGHTS] = {"input.weight", "input.bias",    "norm.weight",
+                                               "norm.bias",    "output.weight", "output.bias"};
+    static double pixels[TASK_ITEMS * TASK_PIXELS], x[ROOM], h[ROOM], logits[ROOM];
+    size_t d = o->model.d, classes = o->model.classes;
+    int labels[TASK_ITEMS];
+    double *w[WEIGHTS];
 
+    assert_true(d <= 64 && classes <= 64);
+    for (size_t i = 0; i < WEIGHTS; i++)
+        w[i] = doubles(t, names[i]);
+    for (size_t i = 0; i < TASK_ITEMS * TASK_PIXELS; i++)
+        pixels[i] = (f->files.images[16 + i] / 255.0 - o->data.mean) / o->data.std;
     for (size_t i = 0; i < TASK_ITEMS; i++)
-        loss += loss_of(t, o, f->files.images + 16 + i * TASK_PIXELS, f->files.labels[8 + i]);
-    return loss / TASK_ITEMS;
+        labels[i] = f->files.labels[8 + i];
+    const struct twin_norm norm = {.x = x, .gamma = w[2], .beta = w[3], .eps = 1e-5};
+    twin_linear((struct twin_dims){TASK_ITEMS, TASK_PIXELS, d}, pixels, w[0], w[1], x);
+    twin_layernorm(TASK_ITEMS, d, &norm, h);
+    twin_linear((struct twin_dims){TASK_ITEMS, d, classes}, h, w[4], w[5], logits);
+    for (size_t i = 0; i < WEIGHTS; i++)
+        hth_free(w[i]);
+    return twin_xent(TASK_ITEMS, classes, logits, labels, NULL) / TASK_ITEMS;
 }
 
 /* ---- the promise ----------------------------------------------------------------------------- */

@@ -18,10 +18,7 @@
 /* Image i has pixels i, i + 1, ..; its label is i % 10. */
 static size_t make_images(uint8_t *out)
 {
-    task_be32(out, 0x803);
-    task_be32(out + 4, ITEMS);
-    task_be32(out + 8, SIDE);
-    task_be32(out + 12, SIDE);
+    task_heads(out, NULL, ITEMS, SIDE, SIDE);
     for (uint32_t i = 0; i < ITEMS * SIDE * SIDE; i++)
         out[16 + i] = (uint8_t)(i / (SIDE * SIDE) + i % (SIDE * SIDE));
     return 16 + ITEMS * SIDE * SIDE;
@@ -29,8 +26,7 @@ static size_t make_images(uint8_t *out)
 
 static size_t make_labels(uint8_t *out)
 {
-    task_be32(out, 0x801);
-    task_be32(out + 4, ITEMS);
+    task_heads(NULL, out, ITEMS, 0, 0);
     for (uint32_t i = 0; i < ITEMS; i++)
         out[8 + i] = (uint8_t)(i % 10);
     return 8 + ITEMS;
@@ -92,78 +88,60 @@ static uint32_t item_of(const float *x)
     return (uint32_t)lrintf(x[0] * 255.0f);
 }
 
-TASK_TEST(each_sample_comes_once_per_epoch)
+/* The items in the order of an epoch, in which each comes once, with its label. */
+static void read_order(struct task *f, const struct hth_data_opts *o, uint64_t epoch,
+                       uint32_t out[ITEMS])
 {
-    struct task *f = *state;
-    struct hth_data_opts o = image_opts();
-
-    for (int compressed = 0; compressed < 2; compressed++) {
-        struct hth_data *data;
-        struct hth_data_info info;
-        float x[ITEMS * SIDE * SIDE];
-        int32_t y[ITEMS];
-        uint32_t order[2][ITEMS];
-
-        put_files(f, compressed);
-        assert_ok(hth_data_open(f->env, &o, &data));
-        hth_data_info(data, &info);
-        assert_int_equal(info.samples, ITEMS);
-        assert_int_equal(info.features, SIDE * SIDE);
-        for (int epoch = 0; epoch < 2; epoch++) {
-            uint32_t seen[ITEMS] = {0};
-
-            assert_ok(hth_data_read(data, (uint64_t)epoch * ITEMS, ITEMS, x, NULL, y));
-            for (int i = 0; i < ITEMS; i++) {
-                uint32_t item = item_of(x + i * SIDE * SIDE);
-
-                assert_true(item < ITEMS);
-                assert_int_equal(y[i], item % 10);
-                assert_int_equal(lrintf(x[i * SIDE * SIDE + 8] * 255), item + 8);
-                seen[item]++;
-                order[epoch][i] = item;
-            }
-            for (int i = 0; i < ITEMS; i++)
-                assert_int_equal(seen[i], 1);
-        }
-        assert_memory_not_equal(order[0], order[1], sizeof(order[0]));
-        hth_data_free(data);
-    }
-}
-
-static void first_items(struct task *f, const struct hth_data_opts *o, uint32_t out[ITEMS])
-{
+    uint32_t seen[ITEMS] = {0};
+    struct hth_data_info info;
     struct hth_data *data;
     float x[ITEMS * SIDE * SIDE];
     int32_t y[ITEMS];
 
     assert_ok(hth_data_open(f->env, o, &data));
-    assert_ok(hth_data_read(data, 0, ITEMS, x, NULL, y));
-    for (int i = 0; i < ITEMS; i++)
-        out[i] = item_of(x + i * SIDE * SIDE);
+    hth_data_info(data, &info);
+    assert_int_equal(info.samples, ITEMS);
+    assert_int_equal(info.features, SIDE * SIDE);
+    assert_ok(hth_data_read(data, epoch * ITEMS, ITEMS, x, NULL, y));
+    for (int i = 0; i < ITEMS; i++) {
+        uint32_t item = item_of(x + i * SIDE * SIDE);
+
+        assert_true(item < ITEMS && seen[item]++ == 0);
+        assert_int_equal(y[i], item % 10);
+        assert_int_equal(lrintf(x[i * SIDE * SIDE + 8] * 255), item + 8);
+        out[i] = item;
+    }
     hth_data_free(data);
 }
 
-TASK_TEST(order_depends_on_seed_and_peer)
+/* In an order of the epoch, the seed and the peer. */
+TASK_TEST(each_sample_comes_once_per_epoch)
 {
+    static const struct {
+        uint64_t epoch, seed;
+        uint32_t peer;
+    } others[] = {{1, 7, 0}, {0, 8, 0}, {0, 7, 1}};
     struct task *f = *state;
-    struct hth_data_opts o = image_opts();
-    uint32_t a[ITEMS], b[ITEMS];
 
-    put_files(f, false);
-    first_items(f, &o, a);
-    first_items(f, &o, b);
-    assert_memory_equal(a, b, sizeof(a));
-    o.peer = 1;
-    first_items(f, &o, b);
-    assert_memory_not_equal(a, b, sizeof(a));
-    o.peer = 0;
-    o.seed++;
-    first_items(f, &o, b);
-    assert_memory_not_equal(a, b, sizeof(a));
-    o.shuffle_rows = 0;
-    first_items(f, &o, b);
-    for (uint32_t i = 0; i < ITEMS; i++)
-        assert_int_equal(b[i], i);
+    for (int compressed = 0; compressed < 2; compressed++) {
+        struct hth_data_opts o = image_opts();
+        uint32_t a[ITEMS], b[ITEMS];
+
+        put_files(f, compressed);
+        read_order(f, &o, 0, a);
+        read_order(f, &o, 0, b);
+        assert_memory_equal(a, b, sizeof(a));
+        for (size_t i = 0; i < HTH_ARRAY_LEN(others); i++) {
+            o.seed = others[i].seed;
+            o.peer = others[i].peer;
+            read_order(f, &o, others[i].epoch, b);
+            assert_memory_not_equal(a, b, sizeof(a));
+        }
+        o.shuffle_rows = 0;
+        read_order(f, &o, 0, b);
+        for (uint32_t i = 0; i < ITEMS; i++)
+            assert_int_equal(b[i], i);
+    }
 }
 
 /* ---- shifts ---------------------------------------------------------------------------------- */
@@ -185,10 +163,7 @@ static void put_pictures(struct task *f, bool compressed)
 {
     uint8_t bytes[16 + ITEMS * PIXELS], labels[64];
 
-    task_be32(bytes, 0x803);
-    task_be32(bytes + 4, ITEMS);
-    task_be32(bytes + 8, HIGH);
-    task_be32(bytes + 12, WIDE);
+    task_heads(bytes, NULL, ITEMS, HIGH, WIDE);
     for (int i = 0; i < ITEMS * PIXELS; i++)
         bytes[16 + i] = pixel(i / PIXELS, i / WIDE % HIGH, i % WIDE);
     put_file(f, "images", bytes, sizeof(bytes), compressed);
@@ -551,14 +526,7 @@ static struct hth_data_opts put_large(struct task *f, enum hth_data_kind kind, b
     hth_rng_init(&rng, 5);
     for (size_t i = 0; i < LARGE_BYTES; i++)
         bytes[head + i] = (uint8_t)hth_rng_u64(&rng);
-    if (kind == HTH_DATA_IMAGES) {
-        task_be32(bytes, 0x803);
-        task_be32(bytes + 4, LARGE_ITEMS);
-        task_be32(bytes + 8, LARGE_SIDE);
-        task_be32(bytes + 12, LARGE_SIDE);
-    }
-    task_be32(labels, 0x801);
-    task_be32(labels + 4, LARGE_ITEMS);
+    task_heads(head > 0 ? bytes : NULL, labels, LARGE_ITEMS, LARGE_SIDE, LARGE_SIDE);
     hth_node_disk_put(f->node, "labels", labels, sizeof(labels));
     put_file(f, "images", bytes, head + LARGE_BYTES, compressed);
     hth_free(bytes);
@@ -632,7 +600,7 @@ TASK_TEST(bad_options_are_refused)
     struct task *f = *state;
     struct hth_data_opts o[8];
     struct hth_data *data;
-    uint8_t big[8 + 4096] = {0};
+    uint8_t big[16], labels[8 + 4096] = {0};
 
     put_files(f, false);
     for (int i = 0; i < 8; i++) {
@@ -655,13 +623,9 @@ TASK_TEST(bad_options_are_refused)
         assert_err(i == 6 ? HTH_E_BAD_SHAPE : HTH_E_CONFIG, hth_data_open(f->env, &o[i], &data));
 
     /* 4096 items of a million pixels, by the header: a shuffle buffer beyond its limit. */
-    task_be32(big, 0x803);
-    task_be32(big + 4, 4096);
-    task_be32(big + 8, 1024);
-    task_be32(big + 12, 1024);
-    put_file(f, "images", big, 16, true);
-    task_be32(big, 0x801);
-    put_file(f, "labels", big, 8 + 4096, false);
+    task_heads(big, labels, 4096, 1024, 1024);
+    put_file(f, "images", big, sizeof(big), true);
+    put_file(f, "labels", labels, sizeof(labels), false);
     o[7].shuffle_rows = 4096;
     assert_err(HTH_E_TOO_LARGE, hth_data_open(f->env, &o[7], &data));
 }

@@ -412,13 +412,10 @@ TASK_TEST(a_changed_shard_is_named)
 {
     struct task *f = *state;
     struct hth_data_opts o = code_opts();
-    struct hth_blob *shard = hth_blob_copy("nothing", 7);
     int32_t tokens[TEXT + 4], labels[TEXT + 4];
     make_codes(f, "out");
     struct hth_data *data = open_data(f, &o);
-    assert_ok(
-        hth_file_write(f->env, "out/train-00000.tar.zst", &(struct hth_span){shard, 0, 7}, 1));
-    hth_blob_unref(shard);
+    hth_node_disk_put(f->node, "out/train-00000.tar.zst", "nothing", 7);
     assert_err(HTH_E_CORRUPT, hth_data_read(data, 0, 1, NULL, tokens, labels));
     assert_non_null(strstr(hth_data_why(data), "out/train-00000.tar.zst"));
     hth_data_free(data);

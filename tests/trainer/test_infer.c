@@ -21,15 +21,6 @@ static struct hth_why why;
 static int32_t written[64];
 static uint32_t written_count;
 
-static void on_done(void *arg, enum hth_err err)
-{
-    struct task *f = arg;
-
-    assert_false(f->done);
-    f->done = true;
-    f->err = err;
-}
-
 static enum hth_err wait(struct task *f)
 {
     task_until(f, &f->done);
@@ -102,7 +93,7 @@ TASK_TEST(a_survey_has_the_loss_of_the_evaluation)
         struct hth_survey_opts so = {.data = o.eval_data,
                                      .samples = o.micro_batch,
                                      .on_batch = on_batch,
-                                     .on_done = on_done,
+                                     .on_done = task_done,
                                      .arg = f};
         struct hth_infer *infer;
         struct hth_survey *survey;
@@ -125,7 +116,7 @@ TASK_TEST(a_survey_has_the_loss_of_the_evaluation)
         assert_int_equal(stats.calls, 3);
         assert_int_equal(stats.units, r.of[0].counted * o.model.layers);
         assert_int_equal(stats.units_without_expert, 0);
-        assert_err(HTH_E_TOO_LARGE, hth_infer_whole(infer, o.micro_batch + 1, on_done, f));
+        assert_err(HTH_E_TOO_LARGE, hth_infer_whole(infer, o.micro_batch + 1, task_done, f));
         hth_survey_free(survey);
         so.data = tasks[1 - i].eval_data;
         assert_err(HTH_E_CONFIG, hth_survey_new(f->env, infer, &so, &survey));
@@ -146,7 +137,7 @@ static const float *whole(struct task *f, struct hth_infer *infer, const int32_t
         b.tokens[i] = i < count ? tokens[i] : 0;
         b.labels[i] = HTH_LABEL_NONE;
     }
-    assert_ok(hth_infer_whole(infer, 1, on_done, f));
+    assert_ok(hth_infer_whole(infer, 1, task_done, f));
     assert_ok(wait(f));
     return hth_infer_logits(infer, 0, row);
 }
@@ -171,7 +162,7 @@ TASK_TEST(rows_that_grow_have_the_bits_of_whole_samples)
 
         for (uint32_t s = 0; s < 2; s++)
             memcpy(step + s * count, text[s] + n, count * sizeof(*step));
-        assert_ok(hth_infer_grow(infer, step, count, on_done, f));
+        assert_ok(hth_infer_grow(infer, step, count, task_done, f));
         assert_ok(wait(f));
         n += count;
         assert_int_equal(hth_infer_grown(infer), n);
@@ -179,10 +170,10 @@ TASK_TEST(rows_that_grow_have_the_bits_of_whole_samples)
             assert_memory_equal(whole(f, other, text[s], n, n - 1), hth_infer_next(infer, s),
                                 bytes);
     }
-    assert_err(HTH_E_TOO_LARGE, hth_infer_grow(infer, step, 1, on_done, f));
+    assert_err(HTH_E_TOO_LARGE, hth_infer_grow(infer, step, 1, task_done, f));
     step[0] = 256;
     assert_ok(hth_infer_begin(infer, 1));
-    assert_err(HTH_E_RANGE, hth_infer_grow(infer, step, 1, on_done, f));
+    assert_err(HTH_E_RANGE, hth_infer_grow(infer, step, 1, task_done, f));
     put_down(f, infer);
     put_down(f, other);
 }
@@ -197,7 +188,7 @@ TASK_TEST(writing_is_what_whole_samples_say)
 {
     struct task *f = *state;
     struct hth_trainer_opts o = train(f, task_lm());
-    struct hth_write_opts w = {.tokens = 40, .on_token = on_token, .on_done = on_done, .arg = f};
+    struct hth_write_opts w = {.tokens = 40, .on_token = on_token, .on_done = task_done, .arg = f};
     uint32_t context = o.model.seq_len, halves = 0;
     struct hth_infer *infer;
     struct hth_write *write;
@@ -306,8 +297,7 @@ static void write_trunk(struct task *f, const struct hth_model_opts *o)
         hth_st_add(w, hth_weight_name(t), HTH_F32, 2, dim, values);
     }
     assert_ok(hth_st_writer_finish(w, &bytes));
-    const struct hth_span span = {bytes, 0, bytes->size};
-    assert_ok(hth_file_write(f->env, TRUNK, &span, 1));
+    hth_node_disk_put(f->node, TRUNK, bytes->data, bytes->size);
     hth_blob_unref(bytes);
     hth_st_writer_free(w);
     hth_model_free(m);
@@ -319,7 +309,7 @@ static enum hth_err grow_one(struct task *f, struct hth_infer *infer)
     const int32_t one = 1;
 
     assert_ok(hth_infer_begin(infer, 1));
-    return hth_infer_grow(infer, &one, 1, on_done, f);
+    return hth_infer_grow(infer, &one, 1, task_done, f);
 }
 
 static double log_p(const float *logits, int32_t code)
@@ -344,7 +334,7 @@ static void whole_pictures(struct task *f, struct hth_infer *infer, const struct
     }
     for (uint32_t i = 0; i < PICTURES * seq; i++)
         b.labels[i] = HTH_LABEL_NONE;
-    assert_ok(hth_infer_whole(infer, PICTURES, on_done, f));
+    assert_ok(hth_infer_whole(infer, PICTURES, task_done, f));
     assert_ok(wait(f));
 }
 
@@ -354,7 +344,7 @@ TASK_TEST(drawings_are_what_whole_samples_say)
     static const int32_t captions[PICTURES][TEXT] = {
         {1, 260, 270, 0, 0}, {1, 299, 4, 90, 261}, {1, 0, 0, 0, 0}, {1, 260, 270, 0, 0}};
     static const int32_t empty[PICTURES][TEXT] = {{1}, {1}, {1}, {1}};
-    struct hth_draw_opts o = {.on_done = on_done, .arg = f, .score = true};
+    struct hth_draw_opts o = {.on_done = task_done, .arg = f, .score = true};
 
     o.sample =
         (struct hth_sample_opts){.temperature = 0.9f, .top_k = 12, .top_p = 0.95f, .seed = 3};

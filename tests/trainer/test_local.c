@@ -135,18 +135,6 @@ TASK_TEST(classifier_learns)
     assert_true(hth_metrics_get(f->env->metrics, "hearth_train_samples_total") == 60 * 32);
 }
 
-TASK_TEST(many_flights_learn)
-{
-    struct task *f = *state;
-    struct hth_trainer_opts o = task_classifier();
-
-    o.flights = 6;
-    task_run(f, o);
-    assert_int_equal(f->stats.updates, 60);
-    assert_true(f->loss[59] < 0.6 * f->loss[0]);
-    assert_true(f->stats.staleness[0] < 60);
-}
-
 TASK_TEST(padding_does_not_change_an_evaluation)
 {
     struct task *f = *state;

@@ -341,57 +341,47 @@ static struct hth_model_opts lm(void)
     return o;
 }
 
-#define CASES 7
+static const struct {
+    bool lm, experts, share_last, tied, masked, begin_alone;
+    uint32_t share, embed_dim;
+    float layer_scale;
+} cases[] = {
+    {.share = 2, .layer_scale = 0.3f}, /* the paper's form */
+    {.share = 5, .share_last = true, .embed_dim = 5},
+    {.experts = true, .share = 2, .layer_scale = 0.3f},
+    {.experts = true, .begin_alone = true}, /* of the text: it has no labels */
+    /* ALBERT's form */
+    {.lm = true, .masked = true, .share = 1, .share_last = true, .tied = true, .embed_dim = 5},
+    {.lm = true, .layer_scale = 0.2f},
+    {.lm = true, .experts = true, .share = 3, .tied = true},
+};
+#define BEGIN_ALONE 3
 
-static struct hth_model_opts nth_case(int i)
+static struct hth_model_opts nth_case(size_t i)
 {
-    struct hth_model_opts o = i < 4 ? picture() : lm();
-    switch (i) {
-    case 0: /* the paper's form */
-        o.share = 2;
-        o.layer_scale = 0.3f;
-        break;
-    case 1:
-        o.share = 5;
-        o.share_last = true;
-        o.embed_dim = 5;
-        break;
-    case 2: /* with experts */
-        o.dense = false;
-        o.share = 2;
-        o.layer_scale = 0.3f;
-        break;
-    case 3:
-        o.dense = false;
+    struct hth_model_opts o = cases[i].lm ? lm() : picture();
+    o.dense = !cases[i].experts;
+    o.share = cases[i].share;
+    o.share_last = cases[i].share_last;
+    o.tied = cases[i].tied;
+    o.embed_dim = cases[i].embed_dim;
+    o.layer_scale = cases[i].layer_scale;
+    if (cases[i].masked)
+        o.objective = HTH_MASKED;
+    if (cases[i].begin_alone) {
         o.text = 1;
         o.seq_len = 12;
-        break;
-    case 4: /* ALBERT's form */
-        o.objective = HTH_MASKED;
-        o.share = 1;
-        o.share_last = true;
-        o.tied = true;
-        o.embed_dim = 5;
-        break;
-    case 5:
-        o.layer_scale = 0.2f;
-        break;
-    default:
-        o.dense = false;
-        o.share = 3;
-        o.tied = true;
-        break;
     }
     return o;
 }
 
 TEST(losses_are_those_of_the_equations)
 {
-    for (int i = 0; i < CASES; i++) {
+    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
         struct hth_model_opts o = nth_case(i);
         struct world w;
-        if (i == 3)
-            continue; /* no labels of text: the next test */
+        if (cases[i].begin_alone)
+            continue;
         open_world(&w, &o);
         run(&w);
         assert_close(hth_pass_loss(w.p), reference(&w), 1e-5, 0);
@@ -434,11 +424,11 @@ TEST(gradients_are_central_differences)
 {
     struct hth_rng rng;
     hth_rng_init(&rng, SEED);
-    for (int i = 0; i < (HTH_TEST_FEW ? 3 : CASES); i++) {
+    for (size_t i = 0; i < (HTH_TEST_FEW ? 3 : HTH_ARRAY_LEN(cases)); i++) {
         struct hth_model_opts o = nth_case(i);
         struct world w;
         uint64_t parameters;
-        if (i == 3)
+        if (cases[i].begin_alone)
             continue;
         open_world(&w, &o);
         run(&w);
@@ -454,7 +444,7 @@ TEST(gradients_are_central_differences)
 /* A text of its begin alone has no labels; the codes still have. */
 TEST(picture_without_text_learns)
 {
-    struct hth_model_opts o = nth_case(3);
+    struct hth_model_opts o = nth_case(BEGIN_ALONE);
     struct world w;
     open_world(&w, &o);
     run(&w);

@@ -24,11 +24,9 @@ static struct hth_blob *disk(struct fixture *f, const char *path)
 {
     size_t len;
     const uint8_t *bytes = hth_node_disk_get(f->task->node, path, &len);
-    struct hth_blob *blob = hth_blob_try_new(len);
 
     assert_non_null(bytes);
-    memcpy(blob->data, bytes, len);
-    return blob;
+    return hth_blob_copy(bytes, len);
 }
 
 static int setup(void **state)

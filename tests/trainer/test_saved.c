@@ -9,19 +9,9 @@
 
 static bool exists(struct task *f, const char *path)
 {
-    uint64_t size;
+    size_t size;
 
-    return hth_file_size(f->env, path, &size) == HTH_OK;
-}
-
-static void put(struct task *f, const char *path)
-{
-    struct hth_blob *bytes;
-
-    assert_ok(hth_env_blob_new(f->env, 1, NULL, &bytes));
-    const struct hth_span span = {bytes, 0, 1};
-    assert_ok(hth_file_write(f->env, path, &span, 1));
-    hth_blob_unref(bytes);
+    return hth_node_disk_get(f->node, path, &size) != NULL;
 }
 
 static const char *at(uint64_t step, const char *name, char out[64])
@@ -49,8 +39,8 @@ TASK_TEST(the_last_ones_and_the_best_stay)
     char path[64], left[256];
 
     for (size_t i = 0; i < HTH_ARRAY_LEN(steps); i++) {
-        put(f, at(steps[i].step, "trunk.safetensors", path));
-        put(f, at(steps[i].step, "experts/ffn0.0.0.safetensors", path));
+        hth_node_disk_put(f->node, at(steps[i].step, "trunk.safetensors", path), "1", 1);
+        hth_node_disk_put(f->node, at(steps[i].step, "experts/ffn0.0.0.safetensors", path), "1", 1);
         assert_ok(hth_saved_add(f->env, "dir", &kept, steps[i].step, 2, experts, 1));
         if (steps[i].loss != 0)
             assert_ok(hth_saved_judge(f->env, "dir", &kept, steps[i].step, steps[i].loss));
@@ -146,8 +136,7 @@ TASK_TEST(lists_that_lie_are_refused)
             hth_st_add_meta(w, "hearth.best_loss", cases[i].loss);
         assert_ok(hth_st_writer_finish(w, &bytes));
         hth_st_writer_free(w);
-        const struct hth_span span = {bytes, 0, bytes->size};
-        assert_ok(hth_file_write(f->env, "dir/kept/kept.safetensors", &span, 1));
+        hth_node_disk_put(f->node, "dir/kept/kept.safetensors", bytes->data, bytes->size);
         hth_blob_unref(bytes);
         if (hth_saved_read(f->env, "dir", &kept) != (cases[i].good ? HTH_OK : HTH_E_CORRUPT))
             fail_msg("list %zu", i);

@@ -42,16 +42,13 @@ static void mount_part(struct parts *p, uint32_t member, uint32_t first, uint32_
     uint8_t *images = p->images[member], *labels = p->labels[member];
     uint32_t n = 0;
 
-    memcpy(images, files->images, 16);
-    memcpy(labels, files->labels, 8);
     for (uint32_t i = 0; i < ITEMS; i++) {
         if (i % 18 < first || i % 18 >= first + count)
             continue;
         memcpy(images + 16 + n * TASK_PIXELS, files->images + 16 + i * TASK_PIXELS, TASK_PIXELS);
         labels[8 + n++] = files->labels[8 + i];
     }
-    task_be32(images + 4, n);
-    task_be32(labels + 4, n);
+    task_heads(images, labels, n, TASK_SIDE, TASK_SIDE);
     snprintf(p->image_name[member], 16, "images%u", member);
     snprintf(p->label_name[member], 16, "labels%u", member);
     hth_world_mount(p->scene->world, p->image_name[member], images, 16 + n * TASK_PIXELS);

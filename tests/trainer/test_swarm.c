@@ -7,60 +7,36 @@
 #include "admission/witness.h"
 #include "core/mem.h"
 #include "scenarios/swarm.h"
+#include "support/end_world.h"
 #include "support/suite.h"
 #include "trainer/task.h"
 
-#define S          HTH_US_PER_S
-#define LOSSES_MAX 512
+#define S HTH_US_PER_S
 
 struct run {
-    struct hth_world *world;
     struct hth_swarm *swarm;
-    struct task_files files;
-    double loss[LOSSES_MAX];
-    struct hth_train_stats stats;
-    bool done;
-    enum hth_err err;
+    struct task task;
 };
 
 enum weather { CALM, ROUGH, GHOSTS }; /* 100 ms from each other */
 
-static void on_update(void *arg, const struct hth_train_stats *stats)
-{
-    struct run *r = arg;
-
-    assert_true(stats->updates >= 1);
-    assert_true(isfinite(stats->loss) && isfinite(stats->grad_norm));
-    if (stats->updates <= LOSSES_MAX)
-        r->loss[stats->updates - 1] = stats->loss;
-    r->stats = *stats;
-}
-
-static void on_done(void *arg, enum hth_err err)
-{
-    struct run *r = arg;
-
-    r->done = true;
-    r->err = err;
-}
-
 static bool is_done(void *arg)
 {
-    return ((struct run *)arg)->done;
+    return ((struct run *)arg)->task.done;
 }
 
 static bool half_way(void *arg)
 {
-    return ((struct run *)arg)->stats.updates >= 30;
+    return ((struct run *)arg)->task.stats.updates >= 30;
 }
 
 static void run_on(struct run *r, bool (*until)(void *arg))
 {
-    bool reached = hth_world_run_until_true(r->world, until, r, 3600 * S);
+    bool reached = hth_world_run_until_true(r->task.world, until, r, 3600 * S);
 
     assert_ok(hth_swarm_err(r->swarm));
     if (!reached)
-        fail_msg("stuck after %llu updates", (unsigned long long)r->stats.updates);
+        fail_msg("stuck after %llu updates", (unsigned long long)r->task.stats.updates);
 }
 
 /* The whole grid must be there first, so that the first choice is among all experts. */
@@ -96,11 +72,10 @@ static struct run *start(uint64_t seed, enum weather weather, struct hth_swarm_o
     w.ghost = weather == GHOSTS;
     if (w.ghost)
         w.link = (struct hth_link){.latency_us = 100 * HTH_US_PER_MS};
-    r->world = hth_world_new(seed, &w);
-    task_mount(r->world, &r->files, 3);
-    o->trainer.on =
-        (struct hth_train_callbacks){.on_update = on_update, .on_done = on_done, .arg = r};
-    r->swarm = hth_swarm_new(r->world, o);
+    r->task.world = hth_world_new(seed, &w);
+    task_mount(r->task.world, &r->task.files, 3);
+    o->trainer.on = task_callbacks(&r->task);
+    r->swarm = hth_swarm_new(r->task.world, o);
     return r;
 }
 
@@ -109,20 +84,13 @@ static struct run *run_to_the_end(uint64_t seed, enum weather weather, struct ht
     struct run *r = start(seed, weather, o);
 
     run_on(r, is_done);
-    assert_ok(r->err);
+    assert_ok(r->task.err);
     return r;
 }
 
 static void end(struct run *r)
 {
-    struct hth_open_counts leaks;
-
-    for (size_t i = 0; i < hth_world_node_count(r->world); i++)
-        hth_node_crash(hth_world_node_at(r->world, i), HTH_CRASH_RESET);
-    hth_world_run_for(r->world, S);
-    hth_world_leaks(r->world, &leaks);
-    assert_int_equal(hth_open_total(&leaks), 0);
-    hth_world_free(r->world);
+    end_world(r->task.world);
     hth_swarm_free(r->swarm);
     hth_free(r);
 }
@@ -138,11 +106,11 @@ static void check_net_is_local(struct task *local, struct hth_trainer_opts task)
     task.updates_max = 40;
     o.trainer = task;
     net = run_to_the_end(1, CALM, &o);
-    assert_int_equal(net->stats.answers_missing, 0);
-    assert_true(net->stats.requests > 0);
+    assert_int_equal(net->task.stats.answers_missing, 0);
+    assert_true(net->task.stats.requests > 0);
     task_run(local, task);
-    assert_memory_equal(net->loss, local->loss, 40 * sizeof(double));
-    assert_true(net->loss[39] < net->loss[0]);
+    assert_memory_equal(net->task.loss, local->loss, 40 * sizeof(double));
+    assert_true(net->task.loss[39] < net->task.loss[0]);
     end(net);
 }
 
@@ -167,13 +135,13 @@ TEST(dead_host_costs_only_its_rows)
         run_on(r, half_way);
         hth_node_crash(hth_swarm_host(r->swarm, 1), (enum hth_crash)how);
         run_on(r, is_done);
-        assert_ok(r->err);
-        assert_int_equal(r->stats.updates, 150);
-        assert_true(r->stats.requests_failed > 0);
-        assert_int_equal(r->stats.flights_not_finite, 0);
-        assert_int_equal(r->stats.flights_failed, 0);
-        assert_true(r->stats.live_experts < 8); /* 2 layers of 4, a third of them gone */
-        assert_true(r->stats.loss_ema < 0.5 * r->loss[0]);
+        assert_ok(r->task.err);
+        assert_int_equal(r->task.stats.updates, 150);
+        assert_true(r->task.stats.requests_failed > 0);
+        assert_int_equal(r->task.stats.flights_not_finite, 0);
+        assert_int_equal(r->task.stats.flights_failed, 0);
+        assert_true(r->task.stats.live_experts < 8); /* 2 layers of 4, a third of them gone */
+        assert_true(r->task.stats.loss_ema < 0.5 * r->task.loss[0]);
         end(r);
     }
 }
@@ -213,7 +181,7 @@ static uint32_t witnessed_s(bool bad)
     hth_store_u32le(seen + 6 + 40, 3600);
     assert_ok(hth_witness_read(admission.witness, seen, 6 + 44));
     run_on(r, is_done);
-    assert_true((r->stats.parts_bad > 0) == bad);
+    assert_true((r->task.stats.parts_bad > 0) == bad);
     (void)hth_witness_write(admission.witness, seen);
     for (size_t at = 6; at < 6 + (size_t)seen[5] * 44; at += 44)
         if (memcmp(seen + at, host->b, sizeof(host->b)) == 0)
@@ -242,15 +210,15 @@ TEST(returned_host_is_used_within_seconds)
     o.server.checkpoint_period_us = S;
     struct run *r = start(5, ROUGH, &o);
     run_on(r, half_way);
-    hth_world_run_for(r->world, 10 * S);
+    hth_world_run_for(r->task.world, 10 * S);
     assert_true(hth_server_expert_at(hth_swarm_server(r->swarm, 1), 0, &before));
     hth_node_crash(hth_swarm_host(r->swarm, 1), HTH_CRASH_RESET);
-    hth_world_run_for(r->world, 42 * S);
-    assert_true(r->stats.live_experts < 8);
+    hth_world_run_for(r->task.world, 42 * S);
+    assert_true(r->task.stats.live_experts < 8);
     hth_node_restart(hth_swarm_host(r->swarm, 1));
-    hth_world_run_for(r->world, 5 * S);
+    hth_world_run_for(r->task.world, 5 * S);
     assert_ok(hth_swarm_err(r->swarm));
-    assert_int_equal(r->stats.live_experts, 8);
+    assert_int_equal(r->task.stats.live_experts, 8);
     hth_server_stats(hth_swarm_server(r->swarm, 1), &stats);
     assert_true(stats.rows_backward > 0);
     /* Ten seconds of steps before, at most five after: only a restored count is higher. */
@@ -281,15 +249,15 @@ TEST(outdated_claims_are_dropped_one_by_one)
         if (layer == 1)
             assert_ok(hth_server_remove(host, &uid));
     }
-    before = r->stats;
-    hth_world_run_for(r->world, 5 * S);
-    assert_int_equal(r->stats.hosts_dead, 0);
-    assert_int_equal(r->stats.live_experts, 5);
-    uint64_t lost = r->stats.answers_missing - before.answers_missing;
-    assert_true(lost > 0 && lost < (r->stats.rows_mixed - before.rows_mixed) / 20);
-    hth_world_run_for(r->world, 20 * S); /* with a renewal, which is as wrong */
-    assert_int_equal(r->stats.hosts_dead, 0);
-    assert_true(r->stats.live_experts >= 5);
+    before = r->task.stats;
+    hth_world_run_for(r->task.world, 5 * S);
+    assert_int_equal(r->task.stats.hosts_dead, 0);
+    assert_int_equal(r->task.stats.live_experts, 5);
+    uint64_t lost = r->task.stats.answers_missing - before.answers_missing;
+    assert_true(lost > 0 && lost < (r->task.stats.rows_mixed - before.rows_mixed) / 20);
+    hth_world_run_for(r->task.world, 20 * S); /* with a renewal, which is as wrong */
+    assert_int_equal(r->task.stats.hosts_dead, 0);
+    assert_true(r->task.stats.live_experts >= 5);
     end(r);
 }
 
@@ -307,13 +275,13 @@ TEST(probe_costs_one_flight)
     run_on(r, half_way);
     hth_node_crash(hth_swarm_host(r->swarm, 2), HTH_CRASH_SILENT);
     hth_node_crash(hth_swarm_host(r->swarm, 3), HTH_CRASH_SILENT);
-    hth_world_run_for(r->world, 5 * S);
-    before = r->stats;
-    hth_world_run_for(r->world, 10 * S);
+    hth_world_run_for(r->task.world, 5 * S);
+    before = r->task.stats;
+    hth_world_run_for(r->task.world, 10 * S);
     assert_ok(hth_swarm_err(r->swarm));
-    uint64_t mixed = r->stats.rows_mixed - before.rows_mixed;
-    uint64_t few = r->stats.rows_short - before.rows_short;
-    assert_true(r->stats.live_experts < 8);
+    uint64_t mixed = r->task.stats.rows_mixed - before.rows_mixed;
+    uint64_t few = r->task.stats.rows_short - before.rows_short;
+    assert_true(r->task.stats.live_experts < 8);
     assert_true(mixed > 0 && few > 0 && few < mixed / 500);
     end(r);
 }
@@ -330,8 +298,8 @@ TEST(crash_with_replicas_has_no_lasting_cost)
     run_on(r, half_way);
     hth_node_crash(hth_swarm_host(r->swarm, 0), HTH_CRASH_RESET);
     run_on(r, is_done);
-    assert_int_equal(r->stats.live_experts, 8);
-    assert_int_equal(r->stats.rows_without_expert, 0);
+    assert_int_equal(r->task.stats.live_experts, 8);
+    assert_int_equal(r->task.stats.rows_without_expert, 0);
     end(r);
 }
 
@@ -349,9 +317,10 @@ TEST(narrow_rows_save_bytes_and_keep_losses)
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
         o.trainer.wire = cases[i].wire;
         struct run *r = run_to_the_end(4, CALM, &o);
-        assert_true((double)r->stats.bytes_out < (double)full->stats.bytes_out * cases[i].bytes);
-        assert_close(r->loss[0], full->loss[0], 1e-2, 0);
-        assert_close(r->stats.loss_ema, full->stats.loss_ema, 5e-2, 0);
+        assert_true((double)r->task.stats.bytes_out <
+                    (double)full->task.stats.bytes_out * cases[i].bytes);
+        assert_close(r->task.loss[0], full->task.loss[0], 1e-2, 0);
+        assert_close(r->task.stats.loss_ema, full->task.stats.loss_ema, 5e-2, 0);
         end(r);
     }
     end(full);
@@ -367,15 +336,15 @@ TEST(trainer_waits_for_experts)
     struct run *r = start(2, CALM, &o);
     for (uint32_t i = 0; i < 3; i++)
         hth_node_crash(hth_swarm_host(r->swarm, i), HTH_CRASH_RESET);
-    hth_world_run_for(r->world, 10 * S);
+    hth_world_run_for(r->task.world, 10 * S);
     hth_trainer_stats(hth_swarm_trainer(r->swarm), &stats);
     assert_true(stats.waiting);
     assert_int_equal(stats.updates, 0);
     for (uint32_t i = 0; i < 3; i++)
         hth_node_restart(hth_swarm_host(r->swarm, i));
     run_on(r, is_done);
-    assert_int_equal(r->stats.updates, 10);
-    assert_true(r->stats.waiting_us > 5 * S);
+    assert_int_equal(r->task.stats.updates, 10);
+    assert_true(r->task.stats.waiting_us > 5 * S);
     end(r);
 }
 
@@ -387,10 +356,10 @@ TEST(regular_delays_lose_no_answers)
 
     o.hosts = 4;
     struct run *r = start(1, GHOSTS, &o);
-    hth_world_run_for(r->world, 20 * S);
+    hth_world_run_for(r->task.world, 20 * S);
     assert_ok(hth_swarm_err(r->swarm));
-    assert_true(r->stats.updates > 100);
-    assert_int_equal(r->stats.requests_failed, 0);
-    assert_int_equal(r->stats.answers_missing, 0);
+    assert_true(r->task.stats.updates > 100);
+    assert_int_equal(r->task.stats.requests_failed, 0);
+    assert_int_equal(r->task.stats.answers_missing, 0);
     end(r);
 }
