@@ -26,7 +26,9 @@
 #define PART_RATE 1e6                   /* bytes a second, with all that is in flight */
 #define FAILS     4                     /* a holder is left out that is behind or silent so often */
 #define DONORS    4                     /* asked at first */
-#define PARTS     4 /* in flight of a donor: one, and one more for each that came */
+/* In flight of a donor: one, and one more for each that came; twice as many of a mean, which a
+ * newcomer has to have before the next one. */
+#define PARTS 4
 
 enum part_state { PART_MISSING, PART_ASKED, PART_DONE };
 
@@ -546,7 +548,7 @@ static void ask_parts(struct hth_state_fetch *f)
             struct holder *h = &f->holder[i];
 
             if (!may_give(h) || h->again_us > hth_now_us(f->env) ||
-                h->in_flight >= HTH_MIN(h->window, PARTS))
+                h->in_flight >= HTH_MIN(h->window, PARTS) << f->opts.mean)
                 continue;
             while (part < f->desc.parts && f->state[part] != PART_MISSING)
                 part++;
