@@ -30,6 +30,7 @@
 #define LINGER_US (20 * HTH_US_PER_S) /* one that nobody asked for so long is let go */
 #define PAUSE_US  (250 * HTH_US_PER_MS) /* between two snapshots, at least, and ... */
 #define PAUSE     4                     /* ... times what the last one took */
+#define SHORT_US  (30 * HTH_US_PER_MS)  /* a shorter round is not yielded to */
 #define YIELD_US  (10 * HTH_US_PER_S)   /* to a round, at most: who fetches is patient for longer */
 #define SLOW_RATE 1e6                   /* bytes a second */
 #define FAST_RATE 20e6
@@ -73,7 +74,7 @@ struct hth_state_donor {
     int64_t kept_us, step_us; /* when the last mean came, and how long after the one before */
     int64_t reach_us;         /* when it may dial the next newcomer */
     struct hth_rng rng;
-    int64_t yields_us; /* until then, to its owner's round */
+    int64_t round_us; /* when its owner's began */
     struct hth_state_donor_stats stats;
 };
 
@@ -312,7 +313,7 @@ static void on_part(void *arg, struct hth_rpc_request *req)
         hth_rpc_refuse(req, HTH_E_NOT_FOUND, 0, "that snapshot or mean is gone");
     } else if (ask.part >= h->desc.parts) {
         hth_rpc_refuse(req, HTH_E_RANGE, 0, "it has fewer parts");
-    } else if (h == d->held && now < d->yields_us) {
+    } else if (h == d->held && now - d->round_us >= SHORT_US && now - d->round_us < YIELD_US) {
         h->part_us = now;
         hth_rpc_refuse(req, HTH_E_BUSY, 0, "its owner is in a round");
     } else if (add_part(d->env, h, ask.part) != HTH_OK) {
@@ -431,7 +432,7 @@ void hth_state_donor_decline(struct hth_state_donor *d)
 
 void hth_state_donor_yield(struct hth_state_donor *d, bool yields)
 {
-    d->yields_us = yields ? hth_now_us(d->env) + YIELD_US : 0;
+    d->round_us = yields ? hth_now_us(d->env) : INT64_MIN / 2;
 }
 
 void hth_state_donor_stats(const struct hth_state_donor *d, struct hth_state_donor_stats *out)
@@ -500,6 +501,7 @@ enum hth_err hth_state_donor_new(struct hth_env *env, struct hth_rpc *rpc,
     d->env = env;
     d->rpc = rpc;
     d->opts = *opts;
+    d->round_us = INT64_MIN / 2;
     d->rng = hth_rng_split(&env->rng, "donor", 0);
     d->timer = hth_timer_new(env, on_timer, d);
     hth_rpc_serve(rpc, HTH_STATE_METHOD_DESCRIBE, on_describe, d);
