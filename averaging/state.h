@@ -102,6 +102,10 @@ void hth_state_donor_decline(struct hth_state_donor *donor);
  * referenced. Means of this step and of later ones were another branch's, and are let go. */
 void hth_state_donor_keep(struct hth_state_donor *donor, const struct hth_hash *head, uint64_t step,
                           struct hth_blob *mean, struct hth_blob *hashes);
+/* A round of the owner begins, or is over. In it, at most for some seconds, no part of a snapshot
+ * is sent, as all of the round would wait for this line; parts of means are: the next members need
+ * them. */
+void hth_state_donor_yield(struct hth_state_donor *donor, bool yields);
 /* When the roster has changed: a client, which the roster has no address of, dials a newcomer. */
 void hth_state_donor_reach(struct hth_state_donor *donor, const struct hth_roster *roster);
 void hth_state_donor_stats(const struct hth_state_donor *donor, struct hth_state_donor_stats *out);
@@ -146,7 +150,6 @@ struct hth_state_fetch_opts {
      * free the fetch. */
     enum hth_err (*judge)(void *arg, const struct hth_rpc_target *donor, const uint8_t *meta,
                           size_t meta_len);
-    uint32_t parts_in_flight;  /* of each donor */
     struct hth_budget *budget; /* of the blob; NULL: none */
     int64_t patience_us;       /* it looks for donors so long, since it began or a part came */
     /* HTH_OK; E_NOT_FOUND: no holder is left; E_AGAIN; E_TIMEOUT: out of patience. No result with

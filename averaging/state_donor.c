@@ -6,6 +6,7 @@
  *            -> of a step that the owner has not reached: refused
  *            -> the snapshot is young enough, or still fetched by others: reply
  *            -> else: refused, come back; if one may be made: `want` -> give -> hash jobs
+ *   PART     -> of the snapshot, while the owner is in a round: refused, come back
  *
  * Strangers decide when that is. What they can cause is a snapshot each PAUSE_US, or five times
  * what the last one took; and one that is fetched stays for as long as a slow line takes for all of
@@ -21,16 +22,18 @@
 #include "core/mem.h"
 #include "rpc/rpc.h"
 
-#define FRESH_US  (3 * HTH_US_PER_S)    /* a younger snapshot is handed out again */
-#define LINGER_US (20 * HTH_US_PER_S)   /* one that nobody asked for so long is let go */
+/* A snapshot is handed out again for so long, and a mean kept; or for two steps, as a line may
+ * carry one a step. */
+#define KEEP_US   (3 * HTH_US_PER_S)
+#define REST_US   (2 * HTH_US_PER_S)  /* between two parts to one fetcher, beside the time of one */
+#define HOLD_US   (5 * HTH_US_PER_S)  /* of a snapshot, beside the time of all its parts */
+#define LINGER_US (20 * HTH_US_PER_S) /* one that nobody asked for so long is let go */
 #define PAUSE_US  (250 * HTH_US_PER_MS) /* between two snapshots, at least, and ... */
 #define PAUSE     4                     /* ... times what the last one took */
-#define REST_US   (2 * HTH_US_PER_S) /* between two parts to one fetcher, beside the time of one */
-#define HOLD_US   (5 * HTH_US_PER_S) /* of a snapshot, beside the time of all its parts */
-#define MEAN_US   (3 * HTH_US_PER_S) /* a mean is kept, or two steps; a line may carry one a step */
-#define SLOW_RATE 1e6                /* bytes a second */
+#define SHORT_US  (30 * HTH_US_PER_MS)  /* a shorter round is not yielded to */
+#define YIELD_US  (10 * HTH_US_PER_S)   /* to a round, at most: who fetches is patient for longer */
+#define SLOW_RATE 1e6                   /* bytes a second */
 #define FAST_RATE 20e6
-#define DIAL_US   (5 * HTH_US_PER_S) /* for a newcomer's answer to a client */
 /* Of a snapshot, by one job: a few milliseconds. The averages of this peer's groups wait for the
  * same workers, and all of a group for them. */
 #define SLICE_BYTES (4u << 20)
@@ -71,6 +74,7 @@ struct hth_state_donor {
     int64_t kept_us, step_us; /* when the last mean came, and how long after the one before */
     int64_t reach_us;         /* when it may dial the next newcomer */
     struct hth_rng rng;
+    int64_t round_us; /* when its owner's began */
     struct hth_state_donor_stats stats;
 };
 
@@ -198,7 +202,7 @@ void hth_state_donor_keep(struct hth_state_donor *d, const struct hth_hash *head
     draw_last(d);
     d->step_us = d->kept_us != 0 ? now - d->kept_us : 0;
     d->kept_us = now;
-    hold_us = HTH_MAX(MEAN_US, 2 * d->step_us);
+    hold_us = HTH_MAX(KEEP_US, 2 * d->step_us);
     err = hth_state_desc_init(&h->desc, d->opts.schema, step, NULL, 0, mean->size, hashes);
     HTH_ASSERT(err == HTH_OK);
     h->desc.name = *head;
@@ -247,7 +251,7 @@ static void describe_fresh(struct hth_state_donor *d, struct hth_rpc_request *re
 
     if (step_min > d->opts.step(d->opts.arg)) {
         hth_rpc_refuse(req, HTH_E_STALE, 0, "this peer is not that far");
-    } else if (will_do && (now - s->made_us <= FRESH_US || !may_want)) {
+    } else if (will_do && (now - s->made_us <= KEEP_US || !may_want)) {
         describe(d, s, req);
     } else {
         if (may_want)
@@ -301,6 +305,7 @@ static void on_part(void *arg, struct hth_rpc_request *req)
     struct hth_state_ask ask;
     enum hth_err err = read_ask(req, &ask);
     struct handed *h = ask.named ? find(d, &ask.name) : NULL;
+    int64_t now = hth_now_us(d->env);
 
     if (err != HTH_OK) {
         hth_rpc_refuse(req, err, 0, "not a request for a part");
@@ -308,6 +313,9 @@ static void on_part(void *arg, struct hth_rpc_request *req)
         hth_rpc_refuse(req, HTH_E_NOT_FOUND, 0, "that snapshot or mean is gone");
     } else if (ask.part >= h->desc.parts) {
         hth_rpc_refuse(req, HTH_E_RANGE, 0, "it has fewer parts");
+    } else if (h == d->held && now - d->round_us >= SHORT_US && now - d->round_us < YIELD_US) {
+        h->part_us = now;
+        hth_rpc_refuse(req, HTH_E_BUSY, 0, "its owner is in a round");
     } else if (add_part(d->env, h, ask.part) != HTH_OK) {
         hth_rpc_refuse(req, HTH_E_BUSY, 0, "no memory for a part");
     } else {
@@ -317,7 +325,7 @@ static void on_part(void *arg, struct hth_rpc_request *req)
                                         .blob = h->parts[ask.part]};
         const struct hth_rpc_body body = {.tensors = &part, .tensor_count = 1};
 
-        h->asked_us = h->part_us = hth_now_us(d->env);
+        h->asked_us = h->part_us = now;
         d->stats.parts++;
         d->stats.bytes += part.dim[0];
         hth_rpc_reply(req, &body);
@@ -422,6 +430,11 @@ void hth_state_donor_decline(struct hth_state_donor *d)
     d->wanted = false;
 }
 
+void hth_state_donor_yield(struct hth_state_donor *d, bool yields)
+{
+    d->round_us = yields ? hth_now_us(d->env) : INT64_MIN / 2;
+}
+
 void hth_state_donor_stats(const struct hth_state_donor *d, struct hth_state_donor_stats *out)
 {
     *out = d->stats;
@@ -453,7 +466,8 @@ static bool is_in_need(const struct hth_state_donor *d, const struct hth_roster 
  * other in random order, and of many clients few do at a time. */
 void hth_state_donor_reach(struct hth_state_donor *d, const struct hth_roster *roster)
 {
-    const struct hth_rpc_call_opts call = {.method = HTH_STATE_METHOD_PART, .timeout_us = DIAL_US};
+    const struct hth_rpc_call_opts call = {.method = HTH_STATE_METHOD_PART,
+                                           .timeout_us = HTH_DIAL_TIMEOUT_US};
     const struct hth_roster_peer *p, *to = NULL;
     uint32_t clients = 0, in_need = 0;
     int64_t now = hth_now_us(d->env);
@@ -487,6 +501,7 @@ enum hth_err hth_state_donor_new(struct hth_env *env, struct hth_rpc *rpc,
     d->env = env;
     d->rpc = rpc;
     d->opts = *opts;
+    d->round_us = INT64_MIN / 2;
     d->rng = hth_rng_split(&env->rng, "donor", 0);
     d->timer = hth_timer_new(env, on_timer, d);
     hth_rpc_serve(rpc, HTH_STATE_METHOD_DESCRIBE, on_describe, d);

@@ -20,40 +20,43 @@
 #include "core/mem.h"
 #include "rpc/rpc.h"
 
-#define LOOK_US     (50 * HTH_US_PER_MS)  /* between two looks around */
-#define GRACE_US    (150 * HTH_US_PER_MS) /* after the first description, for more */
-#define FAILS       4 /* a holder is left out that is behind or silent so often */
-#define BEHIND_US   (250 * HTH_US_PER_MS) /* before it is asked again */
-#define DESCRIBE_US (2 * HTH_US_PER_S)    /* for a description */
-#define HEDGE_US    (1 * HTH_US_PER_S)    /* for a description, before others are asked, too */
-#define DONORS      4                     /* asked at first */
-#define PART_US     (500 * HTH_US_PER_MS) /* for a part, and as slow as: */
-#define PART_RATE   1e6                   /* bytes a second, with all that is in flight */
-#define WINDOW      2                     /* parts in flight of a donor, and one more for each */
-#define LATE_US     (300 * HTH_US_PER_MS) /* for a part while another donor has nothing to do */
+#define LOOK_US   (50 * HTH_US_PER_MS)  /* between two looks around */
+#define LATE_US   (250 * HTH_US_PER_MS) /* for an answer while another donor has given one */
+#define ANSWER_US (3 * HTH_US_PER_S)    /* for any answer, and for a part as slow as: */
+#define PART_RATE 1e6                   /* bytes a second, with all that is in flight */
+#define FAILS     4                     /* a holder is left out that is behind or silent so often */
+#define DONORS    4                     /* asked at first */
+/* In flight of a donor: one, and one more for each that came; twice as many of a mean, which a
+ * newcomer has to have before the next one. */
+#define PARTS 4
 
-enum part_state { PART_MISSING, PART_ASKED, PART_CHECKED, PART_DONE };
+enum part_state { PART_MISSING, PART_ASKED, PART_DONE };
 
 struct holder {
     struct hth_state_fetch *fetch;
     struct hth_rpc_target at;
     struct hth_rpc_call *describing;
     int64_t asked_us;           /* to describe, the first time */
-    int64_t again_us;           /* not before it is asked again */
+    int64_t again_us;           /* not before it is asked again; INT64_MAX: it is left out */
     struct hth_state_desc desc; /* no hashes: it has described nothing */
     uint32_t in_flight, window;
     int64_t took_us; /* its last part */
     uint32_t fails;  /* times that it was behind or silent, since it gave a part */
-    bool out;        /* not asked again */
 };
 
-struct ask {
+/* A part on its way, until a job has copied it to its place and compared its hash: the fetch, and
+ * what it fetches, stay as long as such jobs are under way. */
+struct part {
     struct hth_state_fetch *fetch;
-    struct ask *next;
+    struct part *next;
     struct holder *holder;
-    uint32_t part;
+    uint32_t index;
     int64_t asked_us;
-    struct hth_rpc_call *call;
+    struct hth_rpc_call *call; /* NULL: it came */
+    struct hth_job job;
+    struct hth_blob *from;
+    size_t from_offset;
+    bool bad;
 };
 
 struct hth_state_fetch {
@@ -68,26 +71,13 @@ struct hth_state_fetch {
     struct hth_blob *values;
     uint8_t *state; /* enum part_state per part */
     uint32_t done;
-    struct ask *asks;
+    struct part *parts;
     uint32_t checks; /* jobs under way */
     int64_t first_answer_us, begun_us, moved_us;
     bool unjudged; /* a state was described of which the owner can't tell */
     bool freed, finished;
     struct hth_state_result result;
     char news[200];
-};
-
-/* Copies a part to its place and compares its hash: the fetch, and what it fetches, stay as long as
- * checks are under way. */
-struct check {
-    struct hth_job job;
-    struct hth_state_fetch *fetch;
-    const struct hth_crypto *crypto;
-    struct holder *holder;
-    uint32_t part;
-    struct hth_blob *from;
-    size_t from_offset;
-    bool bad;
 };
 
 static void pump(struct hth_state_fetch *f);
@@ -138,30 +128,36 @@ static bool may_give(const struct holder *h)
     return h->describing != NULL && h == &f->holder[first];
 }
 
-static void ask_free(struct ask *a)
+static void part_free(struct part *p)
 {
-    struct ask **at = &a->fetch->asks;
+    struct part **at = &p->fetch->parts;
 
-    while (*at != a)
+    while (*at != p)
         at = &(*at)->next;
-    *at = a->next;
-    a->holder->in_flight--;
-    hth_free(a);
+    *at = p->next;
+    p->holder->in_flight--;
+    hth_blob_unref(p->from);
+    hth_free(p);
 }
 
-/* Parts that are on their way from this holder (NULL: any) will be asked elsewhere. */
-static void cancel_asks(struct hth_state_fetch *f, const struct holder *of)
+/* Parts that have not come from this holder (NULL: any) will be asked elsewhere. */
+static void cancel_parts(struct hth_state_fetch *f, const struct holder *of)
 {
-    struct ask *next;
+    struct part *next;
 
-    for (struct ask *a = f->asks; a != NULL; a = next) {
-        next = a->next;
-        if (of != NULL && a->holder != of)
+    for (struct part *p = f->parts; p != NULL; p = next) {
+        next = p->next;
+        if (p->call == NULL || (of != NULL && p->holder != of))
             continue;
-        hth_rpc_cancel(a->call);
-        f->state[a->part] = PART_MISSING;
-        ask_free(a);
+        hth_rpc_cancel(p->call);
+        f->state[p->index] = PART_MISSING;
+        part_free(p);
     }
+}
+
+static bool is_out(const struct holder *h)
+{
+    return h->again_us == INT64_MAX;
 }
 
 /* It has to describe what it has again, after that time; INT64_MAX: it is left out for good. */
@@ -171,11 +167,10 @@ static void put_off(struct holder *h, int64_t us, const char *why)
     char id[HTH_PEER_SHORT_LEN];
 
     hth_state_desc_clear(&h->desc);
-    cancel_asks(f, h);
-    h->out = us == INT64_MAX;
-    h->again_us = h->out ? us : hth_now_us(f->env) + us;
+    cancel_parts(f, h);
+    h->again_us = us == INT64_MAX ? us : hth_now_us(f->env) + us;
     tell(f, "peer %s is %s: %s", hth_peer_id_short(&h->at.peer, id),
-         h->out ? "left out" : "put off", why);
+         is_out(h) ? "left out" : "put off", why);
 }
 
 /* ---- looking --------------------------------------------------------------------------------- */
@@ -224,11 +219,11 @@ static void on_described(void *arg, const struct hth_rpc_result *r)
     int64_t us = INT64_MAX;
 
     h->describing = NULL;
-    h->window = WINDOW;
+    h->window = 1;
     if (err == HTH_E_AGAIN || err == HTH_E_BUSY || hth_err_class(err) == HTH_CLASS_LOCAL)
         us = LOOK_US;
     else if ((err == HTH_E_STALE || err == HTH_E_TIMEOUT) && ++h->fails < FAILS)
-        us = BEHIND_US; /* its next one may do */
+        us = LATE_US; /* its next one may do */
     if (err != HTH_OK)
         put_off(h, us, r->remote ? r->text : hth_err_text(err));
     pump(h->fetch);
@@ -261,7 +256,7 @@ static void ask_to_describe(struct holder *h)
 
     if (h->asked_us == 0)
         h->asked_us = hth_now_us(f->env);
-    err = call(h, HTH_STATE_METHOD_DESCRIBE, 0, DESCRIBE_US, on_described, h, &h->describing);
+    err = call(h, HTH_STATE_METHOD_DESCRIBE, 0, ANSWER_US, on_described, h, &h->describing);
     if (err != HTH_OK)
         put_off(h, INT64_MAX, hth_err_text(err));
 }
@@ -269,13 +264,13 @@ static void ask_to_describe(struct holder *h)
 /* Those that have nothing for long do not count. */
 static bool are_enough_asked(const struct hth_state_fetch *f)
 {
-    int64_t since_us = hth_now_us(f->env) - HEDGE_US;
+    int64_t since_us = hth_now_us(f->env) - 4 * LATE_US;
     uint32_t n = 0;
 
     for (uint32_t i = 0; i < f->holders; i++) {
         const struct holder *h = &f->holder[i];
 
-        n += h->desc.hashes != NULL || (h->asked_us > since_us && !h->out);
+        n += h->desc.hashes != NULL || (h->asked_us > since_us && !is_out(h));
     }
     return n >= DONORS;
 }
@@ -337,11 +332,12 @@ static enum hth_err settle(struct hth_state_fetch *f)
         const struct holder *h = &f->holder[i];
 
         if (h->desc.hashes == NULL)
-            waiting |= h->asked_us != 0 && !h->out && !f->opts.mean;
+            waiting |= h->asked_us != 0 && !is_out(h) && !f->opts.mean;
         else if (best == NULL || is_better(f, &h->desc, best))
             best = &h->desc;
     }
-    if (f->first_answer_us == 0 || (waiting && hth_now_us(f->env) < f->first_answer_us + GRACE_US))
+    if (f->first_answer_us == 0 ||
+        (waiting && hth_now_us(f->env) < f->first_answer_us + 3 * LOOK_US))
         return HTH_OK;
     if (best == NULL)
         return f->unjudged ? HTH_E_AGAIN : HTH_OK;
@@ -398,37 +394,34 @@ static void finish(struct hth_state_fetch *f, enum hth_err err)
 
 static void check_run(struct hth_job *job)
 {
-    struct check *c = HTH_CONTAINER(job, struct check, job);
-    const struct hth_state_desc *d = &c->fetch->desc;
-    uint8_t *into = c->fetch->values->data + c->part * d->part_bytes;
-    size_t len = hth_state_part_len(d, c->part);
+    struct part *p = HTH_CONTAINER(job, struct part, job);
+    const struct hth_state_fetch *f = p->fetch;
+    uint8_t *into = f->values->data + p->index * f->desc.part_bytes;
+    size_t len = hth_state_part_len(&f->desc, p->index);
     struct hth_hash got;
 
-    memcpy(into, c->from->data + c->from_offset, len);
-    c->crypto->hash(into, len, &got);
-    c->bad = memcmp(&got, hth_state_part_hash(d, c->part), sizeof(got)) != 0;
+    memcpy(into, p->from->data + p->from_offset, len);
+    f->env->crypto->hash(into, len, &got);
+    p->bad = memcmp(&got, hth_state_part_hash(&f->desc, p->index), sizeof(got)) != 0;
 }
 
 static void destroy(struct hth_state_fetch *f);
 
 static void check_done(struct hth_job *job, enum hth_err err)
 {
-    struct check *c = HTH_CONTAINER(job, struct check, job);
-    struct hth_state_fetch *f = c->fetch;
-    bool bad = c->bad || err != HTH_OK;
-    uint32_t part = c->part;
-    struct holder *h = c->holder;
+    struct part *p = HTH_CONTAINER(job, struct part, job);
+    struct hth_state_fetch *f = p->fetch;
+    struct holder *h = p->holder;
+    bool bad = p->bad || err != HTH_OK;
 
-    hth_blob_unref(c->from);
-    hth_free(c);
+    f->state[p->index] = bad ? PART_MISSING : PART_DONE;
+    part_free(p);
     f->checks--;
     if (f->freed) {
         if (f->checks == 0)
             destroy(f);
         return;
     }
-    h->in_flight--; /* as a part that is checked */
-    f->state[part] = bad ? PART_MISSING : PART_DONE;
     if (bad) {
         put_off(h, INT64_MAX,
                 err != HTH_OK ? hth_err_text(err) : "it sent bytes that do not fit their hash");
@@ -443,65 +436,57 @@ static void check_done(struct hth_job *job, enum hth_err err)
 }
 
 /* Errors: E_BAD_SHAPE, those of a submit. */
-static enum hth_err check_part(struct holder *h, uint32_t part, const struct hth_rpc_result *r)
+static enum hth_err check_part(struct part *p, const struct hth_rpc_result *r)
 {
-    struct hth_state_fetch *f = h->fetch;
-    uint64_t len = hth_state_part_len(&f->desc, part);
+    struct hth_state_fetch *f = p->fetch;
+    uint64_t len = hth_state_part_len(&f->desc, p->index);
     const struct hth_tensor *t = r->tensors;
-    struct check *c;
-    enum hth_err err;
 
     if (r->tensor_count != 1 || t->dtype != HTH_U8 || t->ndim != 1 || t->dim[0] != len)
         return HTH_E_BAD_SHAPE;
-    c = hth_new(struct check);
-    c->fetch = f;
-    c->crypto = f->env->crypto;
-    c->holder = h;
-    c->part = part;
-    c->from = hth_blob_ref(t->blob);
-    c->from_offset = t->offset;
-    c->job.lane = HTH_LANE_COMPUTE;
-    c->job.run = check_run;
-    c->job.done = check_done;
-    c->job.bytes_moved = 3.0 * (double)len;
-    c->job.flops = 4.0 * (double)len;
-    err = hth_job_submit(f->env, &c->job);
-    if (err != HTH_OK) {
-        hth_blob_unref(c->from);
-        hth_free(c);
-        return err;
-    }
+    p->from = hth_blob_ref(t->blob);
+    p->from_offset = t->offset;
+    p->job = (struct hth_job){.lane = HTH_LANE_COMPUTE,
+                              .run = check_run,
+                              .done = check_done,
+                              .bytes_moved = 3.0 * (double)len,
+                              .flops = 4.0 * (double)len};
+    HTH_TRY(hth_job_submit(f->env, &p->job));
     f->checks++;
-    f->state[part] = PART_CHECKED;
-    h->in_flight++; /* until it was checked */
     return HTH_OK;
 }
 
 static void on_part(void *arg, const struct hth_rpc_result *r)
 {
-    struct ask *a = arg;
-    struct hth_state_fetch *f = a->fetch;
-    struct holder *h = a->holder;
-    uint32_t part = a->part;
+    struct part *p = arg;
+    struct hth_state_fetch *f = p->fetch;
+    struct holder *h = p->holder;
     enum hth_err err = r->err;
+    bool described = h->desc.hashes != NULL;
 
-    h->took_us = hth_now_us(f->env) - a->asked_us;
-    ask_free(a);
-    f->state[part] = PART_MISSING;
-    if (err == HTH_OK) {
-        f->result.bytes += hth_state_part_len(&f->desc, part);
-        if (h->desc.hashes != NULL)
-            err = check_part(h, part, r);
-        else
-            h->window = 0; /* it can't be checked: first the holder describes it */
+    p->call = NULL;
+    h->took_us = hth_now_us(f->env) - p->asked_us;
+    if (err == HTH_OK)
+        f->result.bytes += hth_state_part_len(&f->desc, p->index);
+    if (err == HTH_OK && described)
+        err = check_part(p, r);
+    if (err != HTH_OK || !described) {
+        f->state[p->index] = PART_MISSING;
+        part_free(p);
     }
+    if (!described)
+        h->window = 0; /* it can't be checked: first the holder describes it */
     h->fails += err == HTH_E_TIMEOUT;
-    if (err != HTH_OK)
+    if (err == HTH_E_BUSY) {
+        h->window = 1;
+        h->again_us = hth_now_us(f->env) + LOOK_US;
+    } else if (err != HTH_OK) {
         put_off(h,
                 err == HTH_E_BAD_SHAPE   ? INT64_MAX
                 : err == HTH_E_NOT_FOUND ? 0
                                          : LOOK_US,
                 hth_err_text(err));
+    }
     pump(f);
 }
 
@@ -513,28 +498,27 @@ static int64_t part_timeout_us(const struct holder *h)
 
     for (uint32_t i = 0; i < f->holders; i++)
         in_flight += f->holder[i].in_flight;
-    return (PART_US + (int64_t)(1e6 * in_flight * (double)f->desc.part_bytes / PART_RATE))
+    return (ANSWER_US + (int64_t)(1e6 * in_flight * (double)f->desc.part_bytes / PART_RATE))
            << HTH_MIN(h->fails, FAILS); /* so that each is longer */
 }
 
-static bool ask_part(struct holder *h, uint32_t part)
+static void ask_part(struct holder *h, uint32_t index)
 {
     struct hth_state_fetch *f = h->fetch;
-    struct ask *a = hth_new(struct ask);
+    struct part *p = hth_new(struct part);
     enum hth_err err;
 
-    *a = (struct ask){
-        .fetch = f, .next = f->asks, .holder = h, .part = part, .asked_us = hth_now_us(f->env)};
-    f->asks = a;
+    *p = (struct part){
+        .fetch = f, .next = f->parts, .holder = h, .index = index, .asked_us = hth_now_us(f->env)};
+    f->parts = p;
     h->in_flight++;
-    err = call(h, HTH_STATE_METHOD_PART, part, part_timeout_us(h), on_part, a, &a->call);
-    if (err != HTH_OK) {
-        ask_free(a);
+    err = call(h, HTH_STATE_METHOD_PART, index, part_timeout_us(h), on_part, p, &p->call);
+    if (err == HTH_OK) {
+        f->state[index] = PART_ASKED;
+    } else {
+        part_free(p);
         put_off(h, LOOK_US, hth_err_text(err));
-        return false;
     }
-    f->state[part] = PART_ASKED;
-    return true;
 }
 
 /* A donor with nothing to do takes over from one whose part is late, twice as late as its own. */
@@ -542,9 +526,10 @@ static bool relieve(const struct holder *idle)
 {
     int64_t late_us = HTH_MAX(LATE_US, 2 * idle->took_us);
 
-    for (struct ask *a = idle->fetch->asks; a != NULL; a = a->next) {
-        if (a->holder != idle && hth_now_us(idle->fetch->env) - a->asked_us >= late_us) {
-            put_off(a->holder, LOOK_US, "its part is late");
+    for (struct part *p = idle->fetch->parts; p != NULL; p = p->next) {
+        if (p->call != NULL && p->holder != idle &&
+            hth_now_us(idle->fetch->env) - p->asked_us >= late_us) {
+            put_off(p->holder, LOOK_US, "its part is late");
             return true;
         }
     }
@@ -562,7 +547,8 @@ static void ask_parts(struct hth_state_fetch *f)
         for (uint32_t i = 0; i < f->holders; i++) {
             struct holder *h = &f->holder[i];
 
-            if (!may_give(h) || h->in_flight >= HTH_MIN(h->window, f->opts.parts_in_flight))
+            if (!may_give(h) || h->again_us > hth_now_us(f->env) ||
+                h->in_flight >= HTH_MIN(h->window, PARTS) << f->opts.mean)
                 continue;
             while (part < f->desc.parts && f->state[part] != PART_MISSING)
                 part++;
@@ -570,7 +556,7 @@ static void ask_parts(struct hth_state_fetch *f)
                 return;
             any = true;
             if (part < f->desc.parts)
-                (void)ask_part(h, part);
+                ask_part(h, part);
             else
                 part = 0;
         }
@@ -585,7 +571,7 @@ static enum hth_err look(struct hth_state_fetch *f)
     bool out = true;
 
     for (uint32_t i = 0; i < f->holders; i++)
-        out &= f->holder[i].out;
+        out &= is_out(&f->holder[i]);
     if (out)
         return HTH_E_NOT_FOUND;
     if (hth_now_us(f->env) - f->moved_us >= f->opts.patience_us)
@@ -640,7 +626,7 @@ static void take_holders(struct hth_state_fetch *f, const struct hth_state_fetch
     if (!o->mean)
         hth_rng_shuffle(&rng, at, o->holders_count, sizeof(at[0]));
     for (uint32_t i = 0; i < o->holders_count; i++)
-        f->holder[f->holders++] = (struct holder){.fetch = f, .at = at[i], .window = WINDOW};
+        f->holder[f->holders++] = (struct holder){.fetch = f, .at = at[i], .window = 1};
     f->opts.holders = NULL;
 }
 
@@ -652,7 +638,7 @@ enum hth_err hth_state_fetch_new(struct hth_env *env, struct hth_rpc *rpc,
 
     *out = NULL;
     if (o->on_done == NULL || o->bytes == 0 || o->bytes > HTH_STATE_BYTES_MAX ||
-        o->parts_in_flight == 0 || o->holders_count == 0 || o->holders_count > HTH_STATE_DONORS_MAX)
+        o->holders_count == 0 || o->holders_count > HTH_STATE_DONORS_MAX)
         return HTH_E_CONFIG;
     HTH_TRY(hth_env_blob_new(env, o->bytes, o->budget, &values));
     f = hth_new(struct hth_state_fetch);
@@ -686,7 +672,7 @@ void hth_state_fetch_free(struct hth_state_fetch *f)
         return;
     f->freed = f->finished = true;
     hth_timer_free(f->env, f->timer);
-    cancel_asks(f, NULL);
+    cancel_parts(f, NULL);
     for (uint32_t i = 0; i < f->holders; i++)
         if (f->holder[i].describing != NULL)
             hth_rpc_cancel(f->holder[i].describing);

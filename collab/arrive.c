@@ -16,7 +16,6 @@
 /* A donor makes a new snapshot rather than give one that is so many steps older than the wanted
  * head: the means since have to last until the state has come. */
 #define STATE_STEPS 8
-#define PARTS       8                   /* in flight of each donor */
 #define STALL_US    (20 * HTH_US_PER_S) /* without progress */
 
 /* Means that are fetched at once: one alone does not fill a long line. */
@@ -195,7 +194,6 @@ static enum hth_err fetch(struct hth_arrive *a, struct hth_state_fetch_opts *o,
     if (a->holders.count == 0)
         return HTH_E_NOT_FOUND;
     o->schema = a->opts->schema;
-    o->parts_in_flight = PARTS;
     o->budget = a->opts->budget;
     o->patience_us = STALL_US;
     o->holders = a->holders.peer;
@@ -302,7 +300,7 @@ static void plan(struct hth_arrive *a)
     drop_means(a);
     a->left = find_path(a->chain, a->at, a->wanted, a->path);
     if (a->left == 0)
-        a->at = a->wanted; /* or another genesis, with the same digest */
+        a->at = a->wanted;            /* or another genesis, with the same digest */
     if (leads(a, a->wanted, a->at)) { /* or it came farther */
         finish(a, HTH_OK);
         return;

@@ -129,6 +129,7 @@ void collab_drop_round(struct hth_collab *c)
         return;
     c->round = NULL;
     c->round_ended = r->group.id;
+    hth_state_donor_yield(c->donor, false);
     for (uint32_t i = 0; i < r->cells.shape.dims; i++) {
         struct round_line *l = &r->line[i];
         l->over = true;
@@ -517,6 +518,7 @@ void collab_on_average(void *arg, const struct hth_roll_group *group)
     if (r->cells.shape.dims > 1)
         hth_timer_set(c->env, r->timer, TICK_US);
     c->round = r;
+    hth_state_donor_yield(c->donor, true);
     c->stats.shape = r->cells.shape;
     hth_line_begins(&c->stats.averages, group);
     c->ops.take(c->arg);

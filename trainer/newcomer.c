@@ -16,13 +16,10 @@
 #include "core/mem.h"
 #include "trainer/trainer_int.h"
 
-#define POLL_US (100 * HTH_US_PER_MS)
-/* Then who says a later step is doubted: no state of one was described; no part of it came. */
-#define UNSHOWN_US (15 * HTH_US_PER_S)
-#define STALLED_US (45 * HTH_US_PER_S)
-#define OTHERS_US  (5 * HTH_US_PER_S) /* then others are asked for a state */
-#define HOLDERS    16                 /* that are named to a fetch */
-#define PARTS      4                  /* in flight from each */
+#define POLL_US    (100 * HTH_US_PER_MS)
+#define UNSHOWN_US (15 * HTH_US_PER_S) /* then who says a later step is doubted */
+#define OTHERS_US  (5 * HTH_US_PER_S)  /* then others are asked for a state */
+#define HOLDERS    16                  /* that are named to a fetch */
 
 /* ---- who is ahead ---------------------------------------------------------------------------- */
 
@@ -83,7 +80,7 @@ static bool is_followed(const struct hth_trainer *t, const struct hth_roster_pee
 
 /* Where others are at its own step, a newcomer does not stop for a word that nobody proves. Who
  * told the truth is believed again in a minute. */
-static void doubt_who_is_followed(struct hth_trainer *t, const char *why)
+static void doubt_who_is_followed(struct hth_trainer *t)
 {
     const struct hth_roster *r = t->opts.share.roster;
     const struct hth_roster_peer *p;
@@ -93,7 +90,7 @@ static void doubt_who_is_followed(struct hth_trainer *t, const char *why)
         in_step |= can_be_ahead(r, p) && p->note.step <= t->stats.updates;
     for (uint32_t i = 0; in_step && (p = hth_roster_at(r, i)) != NULL; i++)
         if (is_followed(t, p))
-            doubt(t, &p->id, why);
+            doubt(t, &p->id, "does not show it");
 }
 
 /* Those whose it is have shown what their word is worth, and the others are asked. */
@@ -105,8 +102,6 @@ static void is_of_no_use(struct hth_trainer *t, enum hth_err err)
         doubt(t, &t->newcomer.said_by.id[i], "what came of it is of no use");
     hth_timer_set(t->env, t->newcomer.timer, POLL_US);
 }
-
-static void fetch(struct hth_trainer *t);
 
 /* ---- taking up ------------------------------------------------------------------------------- */
 
@@ -211,7 +206,6 @@ static void fetch(struct hth_trainer *t)
                                      .step_min = t->stats.updates + 1,
                                      .holders = holders,
                                      .judge = judge,
-                                     .parts_in_flight = PARTS,
                                      .patience_us = OTHERS_US,
                                      .budget = t->opts.budget,
                                      .on_done = on_fetched,
@@ -305,8 +299,8 @@ static void doubt_the_unshown(struct hth_trainer *t)
     if (p.parts_done > n->parts_done)
         n->moved_us = hth_now_us(t->env);
     n->parts_done = p.parts_done;
-    if (hth_now_us(t->env) - n->moved_us >= (p.step == 0 ? UNSHOWN_US : STALLED_US))
-        doubt_who_is_followed(t, p.step == 0 ? "nobody shows it" : "nothing of it comes");
+    if (hth_now_us(t->env) - n->moved_us >= UNSHOWN_US)
+        doubt_who_is_followed(t);
 }
 
 /* While the run lives, its state is waited for; when all of it has died, there is no run. */

@@ -149,12 +149,8 @@ static void on_done(void *arg, enum hth_err err, const struct hth_state_result *
 
 struct hth_state_fetch_opts fetch_opts(struct handout *f)
 {
-    return (struct hth_state_fetch_opts){.schema = SCHEMA,
-                                         .bytes = BYTES,
-                                         .parts_in_flight = 4,
-                                         .patience_us = 20 * S,
-                                         .on_done = on_done,
-                                         .arg = f};
+    return (struct hth_state_fetch_opts){
+        .schema = SCHEMA, .bytes = BYTES, .patience_us = 20 * S, .on_done = on_done, .arg = f};
 }
 
 void start(struct handout *f, struct hth_state_fetch_opts *o)
@@ -172,6 +168,15 @@ void start(struct handout *f, struct hth_state_fetch_opts *o)
     assert_ok(hth_state_fetch_new(f->newcomer->env, f->newcomer->rpc, o, &f->fetch));
 }
 
+void start_slowly(struct handout *f, struct hth_state_fetch_opts *o)
+{
+    struct hth_device slow = HTH_DEVICE_INIT;
+
+    start(f, o);
+    slow.down_bytes_per_s = 400e3;
+    hth_node_set_device(f->newcomer->node, &slow);
+}
+
 static bool is_done(void *arg)
 {
     return ((struct handout *)arg)->done;
@@ -183,15 +188,19 @@ void finish(struct handout *f, int64_t within_us)
     assert_ok(f->err);
 }
 
-bool part_way(void *arg)
+uint32_t parts_done(const struct handout *f)
 {
-    struct handout *f = arg;
     struct hth_state_progress p;
 
-    if (f->fetch == NULL)
-        return true;
     hth_state_fetch_progress(f->fetch, &p);
-    return p.parts > 0 && p.parts_done >= p.parts / 3;
+    return p.parts_done;
+}
+
+bool part_way(void *arg)
+{
+    const struct handout *f = arg;
+
+    return f->fetch == NULL || parts_done(f) >= 25;
 }
 
 void check_values(struct handout *f, const struct handout_peer *donor)

@@ -67,8 +67,11 @@ struct hth_rpc_target target_of(const struct handout_peer *p);
 struct hth_state_fetch_opts fetch_opts(struct handout *f);
 /* Adds the newcomer and begins: all donors are its holders. */
 void start(struct handout *f, struct hth_state_fetch_opts *o);
+/* Its line takes 3 s for a state. */
+void start_slowly(struct handout *f, struct hth_state_fetch_opts *o);
 /* It ends well in that time. */
 void finish(struct handout *f, int64_t within_us);
+uint32_t parts_done(const struct handout *f);
 /* A third of the parts are there. */
 bool part_way(void *fixture);
 /* What came is this donor's. */

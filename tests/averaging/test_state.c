@@ -213,8 +213,7 @@ static void begin_part_way(struct handout *f)
 {
     struct hth_state_fetch_opts o = fetch_opts(f);
 
-    o.parts_in_flight = 1;
-    start(f, &o);
+    start_slowly(f, &o);
     assert_true(hth_world_run_until_true(f->world, part_way, f, 20 * S));
     assert_false(f->done);
 }
@@ -339,6 +338,30 @@ TEST(snapshot_stays_while_fetched)
     tear_down(&f);
 }
 
+/* While its owner averages, but not for ever; then the rest of the same one is given. */
+TEST(snapshot_waits_for_a_round)
+{
+    for (int ends = 0; ends < 2; ends++) {
+        struct handout f;
+        uint32_t done;
+
+        setup_world(&f, 25, false);
+        add(&f, 12, 5, false);
+        begin_part_way(&f);
+        hth_state_donor_yield(f.peer[0].donor, true);
+        hth_world_run_for(f.world, S); /* what was under way */
+        done = parts_done(&f);
+        f.peer[0].step++;
+        hth_world_run_for(f.world, 4 * S);
+        assert_int_equal(parts_done(&f), done);
+        hth_state_donor_yield(f.peer[0].donor, !ends);
+        finish(&f, ends ? 4 * S : 14 * S);
+        assert_int_equal(f.result.step, 12);
+        assert_int_equal(f.result.bytes, BYTES);
+        tear_down(&f);
+    }
+}
+
 /* A part takes longer than a whole line has for one; many are in flight. */
 TEST(slow_line_of_its_own)
 {
@@ -350,7 +373,6 @@ TEST(slow_line_of_its_own)
     for (int i = 0; i < 4; i++)
         add(&f, 12, 5, false);
     o = fetch_opts(&f);
-    o.parts_in_flight = 8;
     start(&f, &o);
     slow.down_bytes_per_s = 520e3; /* 32 parts in a second, the first 8 in a quarter */
     hth_node_set_device(f.newcomer->node, &slow);
@@ -449,7 +471,6 @@ TEST(options_are_checked)
     REFUSED(holders_count, HTH_STATE_DONORS_MAX + 1);
     REFUSED(bytes, 0);
     REFUSED(bytes, HTH_STATE_BYTES_MAX + 1);
-    REFUSED(parts_in_flight, 0);
     REFUSED(on_done, NULL);
 #undef REFUSED
     tear_down(&f);

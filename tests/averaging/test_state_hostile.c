@@ -88,7 +88,7 @@ static int64_t train(struct handout *f, int64_t us)
     return hth_world_now_us(f->world) - begin;
 }
 
-/* A newcomer on a slow way (a part in flight) is done as soon as without the rogue, and the donor
+/* A newcomer on a slow line is done as soon as without the rogue, and the donor
  * does not spend its time on snapshots. */
 static void check_fetch_beside(enum rogue_kind kind, bool trains)
 {
@@ -102,8 +102,7 @@ static void check_fetch_beside(enum rogue_kind kind, bool trains)
     add(&f, 12, 5, false);
     rogue_comes(&rogue[0], &f, kind);
     o = fetch_opts(&f);
-    o.parts_in_flight = 1;
-    start(&f, &o);
+    start_slowly(&f, &o);
     if (trains) {
         took_us = train(&f, 60 * S);
     } else {

@@ -70,7 +70,6 @@ static void take_snapshot(struct donor *by, const struct donor *d)
                                            .bytes = run.state_bytes,
                                            .holders = &holder,
                                            .holders_count = 1,
-                                           .parts_in_flight = 8,
                                            .patience_us = S,
                                            .on_done = on_fetched};
     assert_ok(hth_state_fetch_new(by->env, by->rpc, &o, &fetch));

@@ -313,7 +313,6 @@ static void try_fetch(struct peer *p)
                                      .bytes = p->state_bytes,
                                      .step_min = STATE_STEP,
                                      .holders = holders,
-                                     .parts_in_flight = 4,
                                      .patience_us = 20 * HTH_US_PER_S,
                                      .on_done = on_fetched,
                                      .arg = p};
