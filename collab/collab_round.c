@@ -12,12 +12,13 @@
  *       | <-- ROW {marks} ---------------|   of all, when those of all cells are known
  *       | <===== the all-reduce ========>|   of the cells that have one; twins hear it
  *
- * All of a line show each other meanwhile that they live. All lines of an axis use the same means
- * in the same order, so they come to the same bits (`fixed` of averaging/reduce.h). Where a line of
- * the first axis fails, it does so for all of its cells: the others go on without it. But a line
- * fails of which a cell is lost or silent, or failed on a later axis, or is missing in a part: it
- * would come to another mean than the lines beside it. A member without a mean fails the round,
- * and fetches it.
+ * All of a line show each other meanwhile that they live. A leader asks who brings nothing, by a
+ * ROW of its own, whether it is in the round at all: one that is refuses that with E_PROTOCOL. All
+ * lines of an axis use the same means in the same order, so they come to the same bits (`fixed` of
+ * averaging/reduce.h). Where a line of the first axis fails, it does so for all of its cells: the
+ * others go on without it. But a line fails of which a cell is lost or silent, or failed on a later
+ * axis, or is missing in a part: it would come to another mean than the lines beside it. A member
+ * without a mean fails the round, and fetches it.
  */
 #include "collab/collab_int.h"
 #include "collab/cells.h"
@@ -26,8 +27,8 @@
 
 #include <string.h>
 
-/* Silence that means lost; and so often who brings nothing is asked. Messages wait behind values: in a round that takes long, half of its
- * time so far, ... */
+/* Silence that means lost; who brings nothing is asked as often. Messages wait behind values: in a
+ * round that takes long, half of its time so far, ... */
 #define SILENCE_US     (600 * HTH_US_PER_MS)
 #define SILENCE_MAX_US (3 * HTH_US_PER_S)
 #define SILENCE_RTTS   4 /* ... and so many round trips; as much again before the first */
