@@ -27,8 +27,8 @@
 
 #include <string.h>
 
-/* Silence that means lost; who brings nothing is asked as often. Messages wait behind values: in a
- * round that takes long, half of its time so far, ... */
+/* Silence that means lost; and a leader's time between two questions to one member. Messages wait
+ * behind values: in a round that takes long, half of its time so far, ... */
 #define SILENCE_US     (600 * HTH_US_PER_MS)
 #define SILENCE_MAX_US (3 * HTH_US_PER_S)
 #define SILENCE_RTTS   4 /* ... and so many round trips; as much again before the first */
@@ -37,7 +37,7 @@
 /* A member as the leader of its line knows it. */
 struct round_row {
     struct round_line *line;
-    bool known; /* what its cell brings */
+    bool known;                   /* what its cell brings */
     struct hth_rpc_request *held; /* its last ROW; NULL: it was answered */
     struct hth_rpc_call *ask;     /* whether it is in the round; or NULL */
     int64_t asked_us;
@@ -101,8 +101,7 @@ static void on_digest(struct hth_collab *c, enum hth_err err, struct hth_blob *h
 static void release(const struct round_line *l, struct round_row *row)
 {
     uint8_t bytes[HTH_ROW_BYTES_MAX];
-    struct hth_row_msg answer = {
-        .group = l->round->group.id, .axis = l->axis, .marks = l->marks};
+    struct hth_row_msg answer = {.group = l->round->group.id, .axis = l->axis, .marks = l->marks};
     struct hth_rpc_body body = {.payload = bytes};
     struct hth_rpc_request *req = row->held;
     row->held = NULL;
@@ -286,8 +285,8 @@ static void begin_line(struct round_line *l, struct hth_blob *values)
     o.fixed = l->axis > 0;
     o.done = on_reduced;
     o.arg = l;
-    enum hth_err err = values == NULL ? HTH_E_UNREACHABLE
-                                      : hth_reduce_start(c->opts.reducer, &o, &l->reduce);
+    enum hth_err err =
+        values == NULL ? HTH_E_UNREACHABLE : hth_reduce_start(c->opts.reducer, &o, &l->reduce);
     for (uint32_t k = 0; err == HTH_OK && k < l->in.members; k++)
         if (r->closed[l->in.of[k]]) /* the reducer did not wait for it then */
             hth_reducer_peer_lost(c->opts.reducer, &l->in.member[k].id);
