@@ -206,9 +206,9 @@ static void weigh(const struct hth_roll_group *group, const struct hth_cells *ce
 {
     double all = 0;
     for (uint32_t i = 0; i < n; i++) {
-        weight[i] = axis == 0 ? group->peer[member[i]].samples
-                              : (double)hth_line_samples(group, cells, cells->cell[member[i]],
-                                                         axis, marks);
+        weight[i] =
+            axis == 0 ? group->peer[member[i]].samples
+                      : (double)hth_line_samples(group, cells, cells->cell[member[i]], axis, marks);
         all += hth_cells_is_twin(cells, member[i]) ? 0 : weight[i];
     }
     for (uint32_t i = 0; i < n && axis > 0 && all > 0; i++)
