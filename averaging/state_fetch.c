@@ -22,7 +22,8 @@
 
 #define LOOK_US   (50 * HTH_US_PER_MS)  /* between two looks around */
 #define LATE_US   (250 * HTH_US_PER_MS) /* for an answer while another donor has given one */
-#define ANSWER_US (3 * HTH_US_PER_S)    /* for any answer, and for a part as slow as: */
+#define ANSWER_US (3 * HTH_US_PER_S)    /* for a description, */
+#define PART_US   (500 * HTH_US_PER_MS) /* and for a part, as slow as: */
 #define PART_RATE 1e6                   /* bytes a second, with all that is in flight */
 #define BUSY_US   (16 * HTH_US_PER_S)   /* a donor is left out that gives no part for so long: it
                                          * may be in a round for 10 s (state_donor.c) */
@@ -505,7 +506,7 @@ static int64_t part_timeout_us(const struct holder *h)
 
     for (uint32_t i = 0; i < f->holders; i++)
         in_flight += f->holder[i].in_flight;
-    return (ANSWER_US + (int64_t)(1e6 * in_flight * (double)f->desc.part_bytes / PART_RATE))
+    return (PART_US + (int64_t)(1e6 * in_flight * (double)f->desc.part_bytes / PART_RATE))
            << HTH_MIN(h->fails, FAILS); /* so that each is longer */
 }
 
