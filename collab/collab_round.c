@@ -12,13 +12,14 @@
  *       | <-- ROW {marks} ---------------|   of all, when those of all cells are known
  *       | <===== the all-reduce ========>|   of the cells that have one; twins hear it
  *
- * All of a line show each other meanwhile that they live. All lines of an axis use the same means
- * in the same order, so they come to the same bits (`fixed` of averaging/reduce.h). Where a line of
- * the first axis fails, it does so for all of its cells: the others go on without it. But a line
- * fails of which a cell is lost or silent, or failed on a later axis, or is missing in a part: it
- * would come to another mean than the lines beside it. So does one whose member or leader lives and
- * says no word when every line of the axis before has ended. A member without a mean fails the
- * round, and fetches it.
+ * All of a line show each other meanwhile that they live. A leader asks who brings nothing, by a
+ * ROW of its own, whether it is in the round at all: one that is refuses that with E_PROTOCOL. All
+ * lines of an axis use the same means in the same order, so they come to the same bits (`fixed` of
+ * averaging/reduce.h). Where a line of the first axis fails, it does so for all of its cells: the
+ * others go on without it. But a line fails of which a cell is lost or silent, or failed on a later
+ * axis, or is missing in a part: it would come to another mean than the lines beside it. So does
+ * one whose member or leader lives and says no word when every line of the axis before has ended.
+ * A member without a mean fails the round, and fetches it.
  */
 #include "collab/collab_int.h"
 #include "collab/cells.h"
@@ -27,8 +28,8 @@
 
 #include <string.h>
 
-/* Silence that means lost. Messages wait behind values: in a round that takes long, half of its
- * time so far, ... */
+/* Silence that means lost; who brings nothing is asked as often. Messages wait behind values: in a
+ * round that takes long, half of its time so far, ... */
 #define SILENCE_US     (600 * HTH_US_PER_MS)
 #define SILENCE_MAX_US (3 * HTH_US_PER_S)
 #define SILENCE_RTTS   4 /* ... and so many round trips; as much again before the first */
@@ -36,8 +37,11 @@
 
 /* A member as the leader of its line knows it. */
 struct round_row {
+    struct round_line *line;
     bool known; /* what its cell brings */
     struct hth_rpc_request *held; /* its last ROW; NULL: it was answered */
+    struct hth_rpc_call *ask;     /* whether it is in the round; or NULL */
+    int64_t asked_us;
 };
 
 /* The line in which this member stands along an axis. */
@@ -115,8 +119,12 @@ static void release(const struct round_line *l, struct round_row *row)
 
 static void release_all(const struct round_line *l)
 {
-    for (uint32_t k = 0; leads(l) && k < l->members; k++)
+    for (uint32_t k = 0; leads(l) && k < l->members; k++) {
         release(l, &l->row[k]);
+        if (l->row[k].ask != NULL)
+            hth_rpc_cancel(l->row[k].ask);
+        l->row[k].ask = NULL;
+    }
 }
 
 void collab_drop_round(struct hth_collab *c)
@@ -288,6 +296,22 @@ static void begin_line(struct round_line *l, struct hth_blob *values)
         end_line(l, err, NULL);
 }
 
+/* Sends a ROW to a member; `call` NULL: it could not be sent. */
+static void call_row(const struct round_line *l, uint32_t to, int64_t timeout_us,
+                     hth_rpc_done_fn *done, void *arg, struct hth_rpc_call **call)
+{
+    const struct collab_round *r = l->round;
+    uint8_t bytes[HTH_ROW_BYTES_MAX];
+    struct hth_row_msg msg = {.group = r->group.id, .axis = l->axis, .marks = r->marks};
+    struct hth_rpc_call_opts opts = {.method = HTH_ROW_METHOD, .timeout_us = timeout_us};
+    const struct hth_roll_peer *peer = peer_at(l, to);
+    struct hth_rpc_target target = {peer->id, peer->addr};
+    opts.body.payload = bytes;
+    opts.body.payload_len = hth_row_write(&msg, bytes);
+    if (hth_rpc_call(r->collab->rpc, &target, &opts, done, arg, call) != HTH_OK)
+        *call = NULL;
+}
+
 /* ---- ROW, as a leader --------------------------------------------------------------------- */
 
 /* By then each cell knows what it brings: a line of an axis before is reduced or has failed. */
@@ -320,6 +344,26 @@ static void take_marks(struct round_line *l, uint32_t k, const uint16_t *marks)
     l->row[k].known = true;
 }
 
+/* One that is in the round refuses a ROW, as it does not lead the line. */
+static void on_asked(void *arg, const struct hth_rpc_result *result)
+{
+    struct round_row *row = arg;
+    const struct round_line *l = row->line;
+    row->ask = NULL;
+    if (result->remote && result->err != HTH_E_PROTOCOL)
+        l->round->closed[l->member[row - l->row]] = true;
+}
+
+/* A member may live, and not have come to the round, or have left it. */
+static void ask(const struct round_line *l, struct round_row *row)
+{
+    int64_t now = hth_now_us(l->round->collab->env);
+    if (row->ask != NULL || now - HTH_MAX(row->asked_us, l->known_us) < SILENCE_US)
+        return;
+    row->asked_us = now;
+    call_row(l, (uint32_t)(row - l->row), SILENCE_MAX_US, on_asked, row, &row->ask);
+}
+
 /* Once all members are known the line begins; once its own is, and another cell is lost, it fails,
  * or lives and says no word of what it brings. A twin that is lost is nobody's loss. */
 static void lead(struct round_line *l)
@@ -330,7 +374,9 @@ static void lead(struct round_line *l)
         return;
     take_marks(l, l->self, l->round->marks.of);
     for (uint32_t k = 0; k < l->members; k++) {
-        const struct round_row *row = &l->row[k];
+        struct round_row *row = &l->row[k];
+        if (!row->known && !l->round->closed[l->member[k]])
+            ask(l, row);
         bool gone = k != l->self && ((late && !row->known) || l->round->closed[l->member[k]] ||
                                      is_silent(l, k));
         bool has = row->known && !is_twin(l, k) && brings(l, k);
@@ -448,17 +494,7 @@ static void greet_leader(const struct round_line *l)
 
 static void send_row(struct round_line *l)
 {
-    const struct collab_round *r = l->round;
-    uint8_t bytes[HTH_ROW_BYTES_MAX];
-    struct hth_row_msg msg = {.group = r->group.id, .axis = l->axis, .marks = r->marks};
-    struct hth_rpc_call_opts opts = {.method = HTH_ROW_METHOD,
-                                     .timeout_us = HTH_AVG_REDUCE_TIMEOUT_MAX_US};
-    opts.body.payload = bytes;
-    opts.body.payload_len = hth_row_write(&msg, bytes);
-    const struct hth_roll_peer *leader = peer_at(l, l->leader);
-    struct hth_rpc_target target = {leader->id, leader->addr};
-    if (hth_rpc_call(r->collab->rpc, &target, &opts, on_row_answer, l, &l->call) != HTH_OK)
-        l->call = NULL;
+    call_row(l, l->leader, HTH_AVG_REDUCE_TIMEOUT_MAX_US, on_row_answer, l, &l->call);
 }
 
 /* ---- the round ---------------------------------------------------------------------------- */
@@ -512,6 +548,8 @@ static void add_line(struct collab_round *r, uint32_t axis)
         l->row = hth_new_array(struct round_row, l->members);
     else if (axis > 0)
         greet_leader(l);
+    for (uint32_t k = 0; leads(l) && k < l->members; k++)
+        l->row[k].line = l;
 }
 
 void collab_on_average(void *arg, const struct hth_roll_group *group)

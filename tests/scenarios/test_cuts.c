@@ -10,31 +10,46 @@
 /* Rows. It does not divide the 24 rows of a split, so that all lengths and modes come up. */
 #define EVERY 23
 
+static struct hth_cut_opts check(uint32_t row, uint64_t seed)
+{
+    struct hth_cut_opts o = hth_cuts_row(row);
+    struct hth_cut_report r;
+
+    o.seed = seed;
+    assert_ok(hth_sim_cut(&o, &r));
+    print_message("row %u: %u + %u cut for %lld s, %s, %s: healed after %.1f s, lost %llu "
+                  "samples, stood still %.1f s\n",
+                  row, o.away, o.members - o.away, (long long)(o.cut_us / HTH_US_PER_S),
+                  o.strict ? "strict" : "eventual", o.unlike ? "unlike" : "alike", r.healed_s,
+                  (unsigned long long)r.lost_samples, HTH_MAX(r.still_s[0], r.still_s[1]));
+    if (hth_cut_broken(&o, &r) != NULL)
+        fail_msg("row %u, seed %llu: %s", row, (unsigned long long)seed, hth_cut_broken(&o, &r));
+    return o;
+}
+
 TEST(parts_become_one_model)
 {
     uint32_t strict = 0, lengths = 0;
 
     (void)state;
     for (uint32_t row = 0; row < hth_cuts_rows(); row += EVERY) {
-        struct hth_cut_opts o = hth_cuts_row(row);
-        struct hth_cut_report r;
-        const char *broken;
+        const struct hth_cut_opts o = check(row, 1 + row);
 
-        o.seed = 1 + row;
-        assert_ok(hth_sim_cut(&o, &r));
-        broken = hth_cut_broken(&o, &r);
-        print_message("row %u: %u + %u cut for %lld s, %s, %s: healed after %.1f s, lost %llu "
-                      "samples, stood still %.1f s\n",
-                      row, o.away, o.members - o.away, (long long)(o.cut_us / HTH_US_PER_S),
-                      o.strict ? "strict" : "eventual", o.unlike ? "unlike" : "alike", r.healed_s,
-                      (unsigned long long)r.lost_samples, HTH_MAX(r.still_s[0], r.still_s[1]));
-        if (broken != NULL)
-            fail_msg("row %u, seed %llu: %s", row, (unsigned long long)o.seed, broken);
         strict += o.strict;
         lengths |= 1u << (row % 24 / 4);
     }
     assert_in_range(strict, hth_cuts_rows() / EVERY / 3, hth_cuts_rows() / EVERY * 2 / 3);
     assert_int_equal(lengths, 0x3f);
+}
+
+/* Members of a line of a later axis may live, and not be in the round. */
+TEST(rows_wait_for_nobody_who_did_not_come)
+{
+    static const uint32_t rows[] = {410, 445, 554};
+
+    (void)state;
+    for (size_t i = 0; i < HTH_ARRAY_LEN(rows); i++)
+        check(rows[i], 1);
 }
 
 TEST(same_seed_is_the_same_run)
