@@ -60,7 +60,7 @@ const char *hth_avg_reason_name(enum hth_avg_reason reason);
 /* The sentence of the table. Never NULL. */
 const char *hth_avg_reason_text(enum hth_avg_reason reason);
 
-/* What one trainer brings. `values` is borrowed; an averager that accepts refs it. */
+/* The values of one trainer. `values` is borrowed; an averager that accepts refs it. */
 struct hth_avg_offer {
     struct hth_blob *values; /* `count` floats, frozen; NULL of a helper */
     size_t count;

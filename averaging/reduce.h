@@ -98,7 +98,7 @@ enum hth_reduce_drop {
     HTH_REDUCE_DROP_FAR,
 };
 
-/* What became of one member, as seen from here. */
+/* The fate of one member, as seen from here. */
 struct hth_reduce_fate {
     enum hth_reduce_drop as_sender, as_reducer;
     uint32_t parts_missing; /* of those averaged, without it: the same for all who kept none */

@@ -363,7 +363,7 @@ static void on_cancel(void *arg)
     hth_rpc_refuse(req, HTH_E_CANCELED, 0, NULL);
 }
 
-/* What the sender says fits the round. NULL when it does. */
+/* Why a part does not fit the round; NULL: it does. */
 static const char *misfit(const struct hth_reduce_round *r, uint32_t member,
                           const struct hth_part_head *head, enum hth_err *err)
 {

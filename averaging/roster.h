@@ -72,7 +72,7 @@ struct hth_roster_last {
  * they tell which settings do. */
 #define HTH_ROSTER_SETTINGS 5
 
-/* What a peer says of itself (docs/protocol.md has the bytes). Reading checks each number for
+/* A peer's word on itself (docs/records.md has the bytes). Reading checks each number for
  * itself; what a note is worth beside others is for the roster to say. */
 struct hth_roster_note {
     struct hth_addr addr; /* family 0: can't be dialled */

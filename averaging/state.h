@@ -36,8 +36,9 @@
  * describe, and which the owner says will do, it takes the one that most have (ties: the highest
  * step), and fetches its parts from all donors of that root; a mean's from all that keep it. A
  * holder that lies (a hash that does not fit), or is lost or silent when asked what it has, is left
- * out and named; one that is late with a part is put off, and describes what it has again. Their
- * parts are asked elsewhere, the parts that came stay. Each change of its mind is told, in words.
+ * out and named, and so is one that says for 16 s that it is in a round and gives no part; one that
+ * is late with a part is put off, and describes what it has again. Their parts are asked elsewhere,
+ * the parts that came stay. Each change of its mind is told, in words.
  *
  * Trust: a root is believed from the peer that said it, over an authenticated connection. Nobody
  * proves that a state is good, only that all its bytes are that peer's; so the result says whose

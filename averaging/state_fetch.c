@@ -25,6 +25,8 @@
 #define ANSWER_US (3 * HTH_US_PER_S)    /* for a description, */
 #define PART_US   (500 * HTH_US_PER_MS) /* and for a part, as slow as: */
 #define PART_RATE 1e6                   /* bytes a second, with all that is in flight */
+#define BUSY_US   (16 * HTH_US_PER_S)   /* a donor is left out that gives no part for so long: it
+                                         * may be in a round for 10 s (state_donor.c) */
 #define FAILS     4                     /* a holder is left out that is behind or silent so often */
 #define DONORS    4                     /* asked at first */
 /* In flight of a donor: one, and one more for each that came; twice as many of a mean, which a
@@ -42,6 +44,7 @@ struct holder {
     struct hth_state_desc desc; /* no hashes: it has described nothing */
     uint32_t in_flight, window;
     int64_t took_us; /* its last part */
+    int64_t busy_us; /* since then it has said so, and given no part; 0: it has not */
     uint32_t fails;  /* times that it was behind or silent, since it gave a part */
 };
 
@@ -430,6 +433,7 @@ static void check_done(struct hth_job *job, enum hth_err err)
         f->done++;
         f->moved_us = hth_now_us(f->env);
         h->window++;
+        h->busy_us = 0;
         h->fails = 0;
         note_giver(f, &h->at.peer);
     }
@@ -463,10 +467,11 @@ static void on_part(void *arg, const struct hth_rpc_result *r)
     struct hth_state_fetch *f = p->fetch;
     struct holder *h = p->holder;
     enum hth_err err = r->err;
+    int64_t now = hth_now_us(f->env);
     bool described = h->desc.hashes != NULL;
 
     p->call = NULL;
-    h->took_us = hth_now_us(f->env) - p->asked_us;
+    h->took_us = now - p->asked_us;
     if (err == HTH_OK)
         f->result.bytes += hth_state_part_len(&f->desc, p->index);
     if (err == HTH_OK && described)
@@ -478,14 +483,16 @@ static void on_part(void *arg, const struct hth_rpc_result *r)
     if (!described)
         h->window = 0; /* it can't be checked: first the holder describes it */
     h->fails += err == HTH_E_TIMEOUT;
-    if (err == HTH_E_BUSY) {
+    if (err == HTH_E_BUSY && h->busy_us == 0)
+        h->busy_us = now;
+    if (err == HTH_E_BUSY && now - h->busy_us < BUSY_US) {
         h->window = 1;
-        h->again_us = hth_now_us(f->env) + LOOK_US;
+        h->again_us = now + LOOK_US;
     } else if (err != HTH_OK) {
         put_off(h,
-                err == HTH_E_BAD_SHAPE   ? INT64_MAX
-                : err == HTH_E_NOT_FOUND ? 0
-                                         : LOOK_US,
+                err == HTH_E_BAD_SHAPE || err == HTH_E_BUSY ? INT64_MAX
+                : err == HTH_E_NOT_FOUND                    ? 0
+                                                            : LOOK_US,
                 hth_err_text(err));
     }
     pump(f);

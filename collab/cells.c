@@ -190,10 +190,10 @@ static struct hth_reduce_member member_of(const struct hth_roll_peer *p, double 
                                       .stranger = rests};
 }
 
-uint32_t hth_line_samples(const struct hth_roll_group *group, const struct hth_cells *cells,
+uint64_t hth_line_samples(const struct hth_roll_group *group, const struct hth_cells *cells,
                           uint32_t cell, uint32_t axis, const uint16_t *marks)
 {
-    uint32_t sum = 0;
+    uint64_t sum = 0;
     for (uint32_t i = 0; i < group->count; i++)
         if (marks[i] != 0 && hth_cells_covers(cells, cell, axis, i))
             sum += group->peer[i].samples;
@@ -206,8 +206,9 @@ static void weigh(const struct hth_roll_group *group, const struct hth_cells *ce
 {
     double all = 0;
     for (uint32_t i = 0; i < n; i++) {
-        weight[i] = axis == 0 ? group->peer[member[i]].samples
-                              : hth_line_samples(group, cells, cells->cell[member[i]], axis, marks);
+        weight[i] =
+            axis == 0 ? group->peer[member[i]].samples
+                      : (double)hth_line_samples(group, cells, cells->cell[member[i]], axis, marks);
         all += hth_cells_is_twin(cells, member[i]) ? 0 : weight[i];
     }
     for (uint32_t i = 0; i < n && axis > 0 && all > 0; i++)

@@ -74,7 +74,7 @@ void hth_line_group(const struct hth_crypto *crypto, const struct hth_peer_id *s
 /* A cell on the line of a helper of the list, along the first axis. */
 uint32_t hth_line_of_helper(const struct hth_cells *cells, uint32_t helper);
 /* Samples behind what a cell brings along a later axis; `marks`: whose values are in that. */
-uint32_t hth_line_samples(const struct hth_roll_group *group, const struct hth_cells *cells,
+uint64_t hth_line_samples(const struct hth_roll_group *group, const struct hth_cells *cells,
                           uint32_t cell, uint32_t axis, const uint16_t *marks);
 
 /* A line as it is reduced: members, without those whose cell brings nothing, then helpers. */

@@ -17,8 +17,9 @@
  * lines of an axis use the same means in the same order, so they come to the same bits (`fixed` of
  * averaging/reduce.h). Where a line of the first axis fails, it does so for all of its cells: the
  * others go on without it. But a line fails of which a cell is lost or silent, or failed on a later
- * axis, or is missing in a part: it would come to another mean than the lines beside it. A member
- * without a mean fails the round, and fetches it.
+ * axis, or is missing in a part: it would come to another mean than the lines beside it. So does
+ * one whose member or leader lives and says no word when every line of the axis before has ended.
+ * A member without a mean fails the round, and fetches it.
  */
 #include "collab/collab_int.h"
 #include "collab/cells.h"
@@ -312,6 +313,13 @@ static void call_row(const struct round_line *l, uint32_t to, int64_t timeout_us
 
 /* ---- ROW, as a leader --------------------------------------------------------------------- */
 
+/* By then each cell knows what it brings: a line of an axis before is reduced or has failed. */
+static int64_t known_by_us(const struct round_line *l)
+{
+    int64_t line_us = hth_line_opts(l->round->collab->opts.count, NULL, 0).timeout_us;
+    return l->round->go_us + l->axis * line_us + SILENCE_MAX_US;
+}
+
 /* One that is not connected is expected once the own cell is known. */
 static bool is_silent(const struct round_line *l, uint32_t k)
 {
@@ -355,11 +363,12 @@ static void ask(const struct round_line *l, struct round_row *row)
     call_row(l, (uint32_t)(row - l->row), SILENCE_MAX_US, on_asked, row, &row->ask);
 }
 
-/* Once all members are known the line begins; once its own is, and another cell is lost, it fails.
- * A twin that is lost is nobody's loss. */
+/* Once all members are known the line begins; once its own is, and another cell is lost, it fails,
+ * or lives and says no word of what it brings. A twin that is lost is nobody's loss. */
 static void lead(struct round_line *l)
 {
     bool known = true, lost = false, any = false;
+    bool late = hth_now_us(l->round->collab->env) > known_by_us(l);
     if (l->axis > l->round->axis)
         return;
     take_marks(l, l->self, l->round->marks.of);
@@ -367,7 +376,8 @@ static void lead(struct round_line *l)
         struct round_row *row = &l->row[k];
         if (!row->known && !l->round->closed[l->member[k]])
             ask(l, row);
-        bool gone = k != l->self && (l->round->closed[l->member[k]] || is_silent(l, k));
+        bool gone = k != l->self && ((late && !row->known) || l->round->closed[l->member[k]] ||
+                                     is_silent(l, k));
         bool has = row->known && !is_twin(l, k) && brings(l, k);
         any |= has;
         known &= row->known || (gone && is_twin(l, k));
@@ -515,7 +525,8 @@ static void on_tick(void *arg)
         nudge(l);
         if (leads(l))
             lead(l);
-        else if (l->axis == r->axis && is_silent(l, l->leader))
+        else if (l->axis == r->axis &&
+                 (is_silent(l, l->leader) || hth_now_us(c->env) > known_by_us(l) + SILENCE_MAX_US))
             end_line(l, HTH_E_TIMEOUT, NULL);
         else if (l->axis == r->axis && l->call == NULL)
             send_row(l);

@@ -53,7 +53,7 @@
  * that a member says have landed are believed: it brings values of their weight. Of members that
  * were in no roll yet a list has half a line, or as many as the last roll. A stranger that was
  * listed for a round and is not in its roll is not listed for 40 times as long, 1/4 s of it apart,
- * and at most 20 s; or all together that were in no roll yet: at most 30 s if it brought nothing at
+ * and at most 20 s; or all together that were in no roll yet: at most 40 s if it brought nothing at
  * all, and 20 s after a round that failed, as others may be to blame.
  *
  * A READY carries a signature on its head, if it counts (proof.h); one without, or a wrong one, is

@@ -170,7 +170,8 @@
 #define HTH_AVG_SAMPLES_MAX      (UINT64_C(1) << 40)  /* of one peer towards one step */
 #define HTH_AVG_RATE_MAX         1e9                  /* samples a second of one peer */
 #define HTH_AVG_GRAIN_MAX        (1u << 24)           /* samples that land at once */
-#define HTH_ROLL_SAMPLES_MAX     (1u << 30)           /* of one member in one batch; in the air */
+/* Of one member in one batch, and in the air: below HTH_AVG_WEIGHT_MAX, or no line of it begins. */
+#define HTH_ROLL_SAMPLES_MAX     (1u << 29)
 #define HTH_STATE_BYTES_MAX      (UINT64_C(16) << 30) /* of one state, in at most 1024 parts */
 #define HTH_STATE_PART_BYTES_MIN (16u << 10) /* a power of 2 of bytes; the last part is short */
 #define HTH_STATE_PART_BYTES_MAX (16u << 20)

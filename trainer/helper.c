@@ -124,7 +124,10 @@ static enum hth_err help(struct hth_helper *h, struct hth_ready_reply *go)
 /* Another one who says that it calls, and at least knows who does. */
 static void ask_another(struct hth_helper *h)
 {
-    (void)hth_heads_next(h->heads, &h->to);
+    struct hth_roll_peer next;
+
+    if (hth_heads_next(h->heads, &next) && next.addr.family != 0)
+        h->to = next;
     again(h, AGAIN_US);
 }
 
@@ -144,6 +147,10 @@ static void on_answer(void *arg, const struct hth_rpc_result *result)
     if (reply.kind == HTH_READY_GO)
         err = help(h, &reply);
     h->averages.failed += err != HTH_OK && err != HTH_E_DUPLICATE;
+    if (reply.kind == HTH_READY_MOVE && reply.peer[0].addr.family == 0) {
+        ask_another(h); /* that caller can't be dialled */
+        return;
+    }
     if (reply.kind == HTH_READY_MOVE)
         h->to = reply.peer[0];
     again(h, reply.kind == HTH_READY_GO || reply.kind == HTH_READY_WAIT ? 0 : READY_US);

@@ -278,7 +278,7 @@ static void look(struct hth_trainer *t)
     uint64_t step;
     uint32_t live = others(t, &step);
 
-    /* Who is seen has spoken: no need to look longer. */
+    /* A peer that is seen has spoken: no need to look longer. */
     if (live > 0 && step > t->stats.updates + HTH_SHARE_LAG_LOCAL)
         fetch(t);
     else if (live == 0 && looks_on(t, n->since_us))

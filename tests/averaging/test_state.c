@@ -362,6 +362,39 @@ TEST(snapshot_waits_for_a_round)
     }
 }
 
+static void refuse_busy(void *arg, struct hth_rpc_request *req)
+{
+    (void)arg;
+    hth_rpc_refuse(req, HTH_E_BUSY, 0, NULL);
+}
+
+/* One that describes a state and says for ever that it is in a round is left out. */
+TEST(donor_that_is_always_busy)
+{
+    for (int others = 0; others < 2; others++) {
+        struct handout f;
+        struct hth_state_fetch_opts o;
+
+        setup_world(&f, 43, false);
+        add(&f, 12, 5, false);
+        if (others)
+            add(&f, 11, 6, false);
+        hth_rpc_serve(f.peer[0].rpc, HTH_STATE_METHOD_PART, refuse_busy, NULL);
+        o = fetch_opts(&f);
+        o.patience_us = 20 * S;
+        start(&f, &o);
+        if (others) {
+            finish(&f, 20 * S);
+            check_values(&f, &f.peer[1]);
+        } else {
+            hth_world_run_for(f.world, 20 * S);
+            assert_true(f.done);
+            assert_err(HTH_E_NOT_FOUND, f.err);
+        }
+        tear_down(&f);
+    }
+}
+
 /* A part takes longer than a whole line has for one; many are in flight. */
 TEST(slow_line_of_its_own)
 {

@@ -226,6 +226,32 @@ TEST(helpers_are_dealt_out)
     }
 }
 
+/* Members that claim the most that a READY may say have weights that a reducer takes, and eight of
+ * them are more than 2^32 together. */
+TEST(largest_claims_have_weights)
+{
+    static struct hth_ready_reply go;
+    const struct hth_avg_shape shape = {.dims = 2, .size = {8, 2}};
+    struct hth_roll_group group;
+    struct hth_line line;
+    uint16_t marks[16];
+    go = (struct hth_ready_reply){.kind = HTH_READY_GO, .count = 16};
+    for (uint8_t i = 0; i < 16; i++) {
+        go.peer[i] = member(i + 1, 0, false, false);
+        go.peer[i].samples = HTH_ROLL_SAMPLES_MAX;
+        marks[i] = HTH_ROLL_IN;
+    }
+    fill(&go, &shape, &group);
+    for (uint32_t cell = 0; cell < 16; cell++) {
+        assert_true(hth_line_samples(&group, &cells, cell, 1, marks) ==
+                    8ull * HTH_ROLL_SAMPLES_MAX);
+        hth_line_fill(&group, &cells, cell, 0, NULL, &line);
+        assert_int_equal(line.count, 8);
+        for (uint32_t k = 0; k < line.count; k++)
+            assert_in_range(line.member[k].weight, HTH_ROLL_SAMPLES_MAX, HTH_AVG_WEIGHT_MAX);
+    }
+}
+
 /* Along a later axis cells count for the samples that they cover, without those that are missing;
  * twins only hear, and cells without a mean are left out. */
 TEST(rows_weigh_what_they_cover)

@@ -251,6 +251,40 @@ TEST(bad_rows_are_refused)
     crew_scene_free(s);
 }
 
+struct hoard {
+    struct hth_rpc_request *req[16];
+    uint32_t count;
+};
+
+static void hoard_row(void *arg, struct hth_rpc_request *req)
+{
+    struct hoard *h = arg;
+
+    assert_true(h->count < HTH_ARRAY_LEN(h->req));
+    h->req[h->count++] = req;
+}
+
+/* A leader that lives and answers no ROW of one round: all of its row go on in the next ones. */
+TEST(a_leader_that_never_begins)
+{
+    struct crew_scene *s = start(6, 2 * MS, 9, 0, "3x3", HTH_QUANT_F32, 0, &crew_slow);
+    struct hoard hoard = {.count = 0};
+
+    hth_world_run_for(s->world, 6 * S);
+    hth_rpc_serve(hth_crew_rpc(s->crew, 4), HTH_ROW_METHOD, hoard_row, &hoard);
+    while (hoard.count < 2) /* of a row of three */
+        hth_world_run_for(s->world, MS);
+    hth_rpc_serve(hth_crew_rpc(s->crew, 4), HTH_ROW_METHOD, collab_on_row, collab_of(s, 4));
+    uint64_t before = step_of(s, 4);
+    hth_world_run_for(s->world, 45 * S); /* lines are reduced for at most 30 s */
+    assert_true(crew_same(s, S) > before + 10);
+    for (uint32_t i = 0; i < 9; i++)
+        assert_true(step_of(s, i) > before + 10);
+    while (hoard.count > 0)
+        hth_rpc_refuse(hoard.req[--hoard.count], HTH_E_CANCELED, 0, NULL);
+    crew_scene_free(s);
+}
+
 static struct hth_collab *collab_when_up(struct crew_scene *s, uint32_t i)
 {
     while (hth_crew_trainer(s->crew, i) == NULL)
