@@ -72,7 +72,7 @@ struct hth_avg_line {
  * 0, or more cells than HTH_AVG_CELLS_MAX). `out` is all zero then. */
 enum hth_err hth_avg_shape_parse(const char *text, struct hth_avg_shape *out) HTH_MUST;
 const char *hth_avg_shape_text(const struct hth_avg_shape *shape, char out[HTH_AVG_SHAPE_TEXT_MAX]);
-/* What the parser would refuse, for shapes out of records. Errors: E_RANGE, E_TOO_LARGE. */
+/* Checks a shape of a record as the parser does. Errors: E_RANGE, E_TOO_LARGE. */
 enum hth_err hth_avg_shape_check(const struct hth_avg_shape *shape) HTH_MUST;
 bool hth_avg_shape_eq(const struct hth_avg_shape *a, const struct hth_avg_shape *b);
 /* Product of the sizes, at most HTH_AVG_CELLS_MAX. */

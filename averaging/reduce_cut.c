@@ -40,8 +40,8 @@ static uint32_t unit_of(const struct hth_reduce_round *r)
     return r->is.fixed ? HTH_AVG_BLOCK_FLOATS : UNIT_FLOATS;
 }
 
-/* What counts of the claims. Of a vector so small that slow members would leave their shares to the
- * others nothing does: else it would be the prize of whoever claims most. */
+/* Bounds the claims. For a vector so small that slow members would leave their shares to the others
+ * no claim counts: else it would be the prize of whoever claims most. */
 static enum hth_err bound_claims(const struct hth_reduce_round *r, double *bandwidth, uint32_t n,
                                  uint64_t total)
 {

@@ -146,14 +146,13 @@ struct hth_state_fetch_opts {
     const struct hth_rpc_target *holders; /* to be asked; copied, at most HTH_STATE_DONORS_MAX */
     uint32_t holders_count;
     /* Whether a described state would do; NULL: each. E_STALE: another one of that donor may, soon;
-     * E_BUSY: the owner can't tell yet, and that donor is asked again; E_AGAIN: it can't tell, and
-     * where there is no other the fetch ends with that. Other errors leave the donor out. May not
-     * free the fetch. */
+     * E_BUSY: the owner can't tell yet, and that donor is asked again. Other errors leave the donor
+     * out. May not free the fetch. */
     enum hth_err (*judge)(void *arg, const struct hth_rpc_target *donor, const uint8_t *meta,
                           size_t meta_len);
     struct hth_budget *budget; /* of the blob; NULL: none */
     int64_t patience_us;       /* it looks for donors so long, since it began or a part came */
-    /* HTH_OK; E_NOT_FOUND: no holder is left; E_AGAIN; E_TIMEOUT: out of patience. No result with
+    /* HTH_OK; E_NOT_FOUND: no holder is left; E_TIMEOUT: out of patience. No result with
      * an error. */
     void (*on_done)(void *arg, enum hth_err err, const struct hth_state_result *result);
     void *arg;

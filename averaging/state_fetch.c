@@ -78,7 +78,6 @@ struct hth_state_fetch {
     struct part *parts;
     uint32_t checks; /* jobs under way */
     int64_t first_answer_us, begun_us, moved_us;
-    bool unjudged; /* a state was described of which the owner can't tell */
     bool freed, finished;
     struct hth_state_result result;
     char news[200];
@@ -209,11 +208,10 @@ static enum hth_err take_description(struct holder *h, const struct hth_rpc_resu
         h->desc.name = f->opts.head;
     else
         hth_state_desc_seal(&h->desc, f->env->crypto);
-    enum hth_err err = judge(h);
-    f->unjudged |= err == HTH_E_AGAIN;
-    if ((err == HTH_OK || err == HTH_E_AGAIN) && f->first_answer_us == 0)
+    HTH_TRY(judge(h));
+    if (f->first_answer_us == 0)
         f->first_answer_us = hth_now_us(f->env);
-    return err;
+    return HTH_OK;
 }
 
 static void on_described(void *arg, const struct hth_rpc_result *r)
@@ -325,9 +323,8 @@ static void begin_mean(struct hth_state_fetch *f)
     hth_state_desc_clear(&d);
 }
 
-/* Settles on a name, once nobody who was asked may still say something better. E_AGAIN: of none
- * that is described the owner can tell whether it would do. */
-static enum hth_err settle(struct hth_state_fetch *f)
+/* Settles on a name, once nobody who was asked may still say something better. */
+static void settle(struct hth_state_fetch *f)
 {
     const struct hth_state_desc *best = NULL;
     bool waiting = false;
@@ -340,11 +337,8 @@ static enum hth_err settle(struct hth_state_fetch *f)
         else if (best == NULL || is_better(f, &h->desc, best))
             best = &h->desc;
     }
-    if (f->first_answer_us == 0 ||
-        (waiting && hth_now_us(f->env) < f->first_answer_us + 3 * LOOK_US))
-        return HTH_OK;
-    if (best == NULL)
-        return f->unjudged ? HTH_E_AGAIN : HTH_OK;
+    if (best == NULL || (waiting && hth_now_us(f->env) < f->first_answer_us + 3 * LOOK_US))
+        return;
     if (!is_named(best, &f->desc))
         begin(f, best);
     hth_state_desc_clear(&f->desc);
@@ -353,7 +347,6 @@ static enum hth_err settle(struct hth_state_fetch *f)
     tell(f, "fetching step %llu, %u parts of %llu KiB, from %u peers",
          (unsigned long long)f->desc.step, f->desc.parts,
          (unsigned long long)(f->desc.part_bytes >> 10), donors_of(f, &f->desc));
-    return HTH_OK;
 }
 
 /* ---- parts ----------------------------------------------------------------------------------- */
@@ -584,7 +577,8 @@ static enum hth_err look(struct hth_state_fetch *f)
         return HTH_E_NOT_FOUND;
     if (hth_now_us(f->env) - f->moved_us >= f->opts.patience_us)
         return HTH_E_TIMEOUT;
-    return settle(f);
+    settle(f);
+    return HTH_OK;
 }
 
 static void pump(struct hth_state_fetch *f)

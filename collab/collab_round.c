@@ -269,6 +269,14 @@ static struct hth_hash name_of(const struct round_line *l)
     return name;
 }
 
+/* Of a member of the list. */
+static bool is_connected(const struct collab_round *r, uint32_t member)
+{
+    struct hth_rpc_peer_info info;
+    return hth_rpc_peer_info(r->collab->rpc, &r->group.peer[member].id, &info) == HTH_OK &&
+           info.connected;
+}
+
 static void begin_line(struct round_line *l, struct hth_blob *values)
 {
     const struct collab_round *r = l->round;
@@ -289,7 +297,8 @@ static void begin_line(struct round_line *l, struct hth_blob *values)
     enum hth_err err =
         values == NULL ? HTH_E_UNREACHABLE : hth_reduce_start(c->opts.reducer, &o, &l->reduce);
     for (uint32_t k = 0; err == HTH_OK && k < l->in.members; k++)
-        if (r->closed[l->in.of[k]]) /* the reducer did not wait for it then */
+        /* The reducer did not wait for it then; it may have come back. */
+        if (r->closed[l->in.of[k]] && !is_connected(r, l->in.of[k]))
             hth_reducer_peer_lost(c->opts.reducer, &l->in.member[k].id);
     if (err != HTH_OK)
         end_line(l, err, NULL);
@@ -484,8 +493,7 @@ static void greet_leader(const struct round_line *l)
     const struct hth_roll_peer *leader = peer_at(l, l->leader);
     const struct hth_rpc_target target = {leader->id, leader->addr};
     const struct hth_rpc_call_opts opts = {.method = HTH_ROW_METHOD};
-    struct hth_rpc_peer_info info;
-    if (hth_rpc_peer_info(rpc, &leader->id, &info) == HTH_OK && info.connected)
+    if (is_connected(l->round, l->member[l->leader]))
         return;
     enum hth_err err = hth_rpc_call(rpc, &target, &opts, on_greeted, NULL, NULL);
     (void)err; /* then it is dialled later */
