@@ -239,12 +239,18 @@ static void want(struct hth_state_donor *d)
     d->opts.want(d->opts.arg);
 }
 
+/* The means since it are kept, or there are none. */
+static bool leads_on(const struct hth_state_donor *d, const struct handed *s)
+{
+    return d->means == 0 || d->mean[0]->desc.step <= s->desc.step + 1;
+}
+
 static void describe_fresh(struct hth_state_donor *d, struct hth_rpc_request *req,
                            uint64_t step_min)
 {
     struct handed *s = d->held;
     int64_t now = hth_now_us(d->env);
-    bool will_do = s != NULL && s->desc.step >= step_min;
+    bool will_do = s != NULL && s->desc.step >= step_min && leads_on(d, s);
     bool may_want =
         d->wanted || d->hashing != NULL ||
         (now >= d->next_us && (s == NULL || !is_fetched(s, will_do ? SLOW_RATE : FAST_RATE, now)));

@@ -338,7 +338,8 @@ static void take_ready(struct hth_roll_call *roll, struct hth_rpc_request *req, 
         roll_answer(req, &reply);
         break;
     case HTH_CHOICE_BEHIND:
-        roll->mate[from].coming_us = hth_now_us(roll->env);
+        if (roll_comes_soon(roll, ready->head))
+            roll->mate[from].coming_us = hth_now_us(roll->env);
         reply.kind = HTH_READY_BEHIND;
         reply.head = roll_head(roll, c->tip);
         roll_answer(req, &reply);

@@ -9,6 +9,7 @@
 #define TRUST_ONE_IN     40 /* of the time, and */
 #define TRUST_MAX        (250 * HTH_US_PER_MS)
 #define COMING_US        HTH_US_PER_S /* to fetch a head */
+#define NEAR_STEPS       4            /* in any time */
 #define VOTE_LATER       4            /* 1/4 */
 #define PLAN_MAX         (2 * HTH_ROLL_MEMBERS_MAX)
 
@@ -205,6 +206,13 @@ static bool is_coming(const struct hth_roll_call *roll, uint16_t member)
     const struct hth_roll *entry = hth_chain_entry(roll->chain, roll->choice->tip, member);
     return (at != 0 && hth_now_us(roll->env) - at < COMING_US) ||
            (entry != NULL && entry->marks & HTH_ROLL_IN && !(entry->marks & HTH_ROLL_LEFT));
+}
+
+bool roll_comes_soon(const struct hth_roll_call *roll, uint32_t head)
+{
+    uint64_t step = hth_chain_at(roll->chain, roll->choice->tip)->step;
+    uint64_t lacks = step - HTH_MIN(hth_chain_at(roll->chain, head)->step, step);
+    return lacks <= NEAR_STEPS || lacks * (uint64_t)roll->step_us <= (uint64_t)roll->opts.silence_us;
 }
 
 /* Whether a member that has brought nothing is left out of the list, because others like it cost
@@ -585,7 +593,8 @@ void roll_settle(struct hth_roll_call *roll)
 {
     int64_t now = hth_now_us(roll->env);
     int64_t waited = roll->strangers_since_us != 0 ? now - roll->strangers_since_us : 0;
-    int64_t left = roll->patience_us + (now - roll->since_us) / STRANGERS_ONE_IN - waited;
+    roll->step_us = now - roll->since_us;
+    int64_t left = roll->patience_us + roll->step_us / STRANGERS_ONE_IN - waited;
     roll->patience_us = HTH_MIN(left, roll->opts.silence_us);
 }
 

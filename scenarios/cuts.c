@@ -279,11 +279,24 @@ static void cut(struct cut_run *c, double rate)
     }
 }
 
+/* The time until they are one model, and stay that for a while; -1: they do not. */
+static double settle(struct cut_run *c)
+{
+    int64_t now = c->heal_us, split_us = now;
+
+    while (now < split_us + SETTLE_US && now < c->heal_us + AFTER_US) {
+        if (!is_healed(c))
+            split_us = now;
+        hth_world_run_for(c->world, POLL_US);
+        now = hth_world_now_us(c->world);
+    }
+    return now < split_us + SETTLE_US ? -1 : (double)(split_us + POLL_US - c->heal_us) / S;
+}
+
 static void run(struct cut_run *c)
 {
     struct hth_rng rng;
     uint64_t samples;
-    int64_t healed_us;
 
     hth_rng_init(&rng, c->opts->seed + 1);
     hth_world_run_for(c->world, WARM_US + (int64_t)hth_rng_below(&rng, S));
@@ -292,11 +305,7 @@ static void run(struct cut_run *c)
     cut(c, (double)(samples_now(c) - samples) * S / RATE_US);
     c->heal_us = hth_world_now_us(c->world);
     hth_world_heal(c->world);
-    while (!is_healed(c) && hth_world_now_us(c->world) < c->heal_us + AFTER_US)
-        hth_world_run_for(c->world, POLL_US);
-    healed_us = hth_world_now_us(c->world) - c->heal_us;
-    hth_world_run_for(c->world, SETTLE_US);
-    c->report->healed_s = is_healed(c) ? (double)healed_us / S : -1;
+    c->report->healed_s = settle(c);
     mark_chain(c);
     judge_links(c);
     c->report->hash = hth_world_trace_hash(c->world);

@@ -54,10 +54,12 @@ struct steps {
 };
 
 static struct hth_state_fetch *fetch;
+static uint64_t fetched; /* of that step */
 
 static void on_fetched(void *arg, enum hth_err err, const struct hth_state_result *r)
 {
     assert_ok(err);
+    fetched = r->step;
     hth_state_fetch_free(fetch);
     fetch = NULL;
 }
@@ -117,6 +119,26 @@ TEST(the_last_means_are_kept)
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++)
         take_steps(d, &cases[i]);
     tear_down(&run);
+}
+
+/* A young snapshot is of no use where the means since are not kept. */
+TEST(means_lead_on_from_a_state)
+{
+    static const struct {
+        struct steps steps; /* since the snapshot */
+        uint64_t gets;
+    } cases[] = {{{true, 2, 33, MS, 2, 32}, 1}, {{true, 2, 34, MS, 3, 32}, 34}};
+    for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
+        setup(&run, false, 3, S);
+        struct donor *d = add_donor(&run);
+        add_donor(&run);
+        take_steps(d, &(struct steps){false, 1, 1, MS, 1, 1});
+        take_steps(d, &cases[i].steps);
+        hth_world_run_for(run.world, 6 * S / 5); /* nobody fetches that one any more */
+        take_snapshot(&run.donor[1], d);
+        assert_int_equal(fetched, cases[i].gets);
+        tear_down(&run);
+    }
 }
 
 TEST(kept_means_draw_on_the_budget)

@@ -16,6 +16,7 @@ TEST(newcomers_are_in_in_time)
         {.members = 3, .newcomers = 1, .step_s = 1, .state_steps = 1},
         {.members = 4, .newcomers = 2, .step_s = 30, .state_steps = 3}, /* a mean takes 15 s */
         {.members = 4, .newcomers = 6, .step_s = 30, .state_steps = 1}, /* a micro-batch 4 s */
+        {.members = 4, .newcomers = 6, .step_s = 0.1, .state_steps = 10},
     };
 
     (void)state;
