@@ -64,8 +64,7 @@ enum hth_err hth_part_tensor(const struct hth_tensor *tensors, size_t count, uin
 
 /* A segment's length unpacked follows from its format and count: hth_codec_check compares. */
 static enum hth_err take_segments(Hth__Reduce__Segment *const *from, size_t count, uint64_t bytes,
-                                  struct hth_segment out[HTH_AVG_SEGMENTS_MAX],
-                                  uint32_t *floats)
+                                  struct hth_segment out[HTH_AVG_SEGMENTS_MAX], uint32_t *floats)
 {
     if (count > HTH_AVG_SEGMENTS_MAX)
         return HTH_E_TOO_LARGE;

@@ -21,12 +21,12 @@
 #include "averaging/reduce.h"
 #include "core/mem.h"
 
-#define UNIT_FLOATS     64u    /* shares are whole multiples: tensors of 64-byte stretches */
-#define PARTS_PER_SHARE 8u     /* aimed at, so that sending, adding and answering overlap */
-#define LINE_BITS_FAST  1e9    /* bit/s; below, parts are small, and the group keeps pace: */
-#define SLOW_PART_S     1.3e-3 /* of the slowest line */
-#define WINDOW_S        0.35 /* of the pace: so far is sent ahead of what is settled */
-#define START_PARTS     3.0  /* to each reducer at first, in the mean, and so far at least */
+#define UNIT_FLOATS     64u        /* shares are whole multiples: tensors of 64-byte stretches */
+#define PARTS_PER_SHARE 8u         /* aimed at, so that sending, adding and answering overlap */
+#define LINE_BITS_FAST  1e9        /* bit/s; below, parts are small, and the group keeps pace: */
+#define SLOW_PART_S     1.3e-3     /* of the slowest line */
+#define WINDOW_S        0.35       /* of the pace: so far is sent ahead of what is settled */
+#define START_PARTS     3.0        /* to each reducer at first, in the mean, and so far at least */
 #define WINDOW_BYTES    (4u << 20) /* in flight to one reducer */
 #define NUMBER_MAX      1e30f      /* in a sum that was not finite: larger ones are left out */
 
@@ -105,9 +105,9 @@ struct hth_reduce_round {
     double group_weight;
     struct hth_timer *timer;
     int64_t start_us, end_us;
-    int64_t far_us;   /* the longest round trip */
-    double best_us;   /* that all parts would take most of the members, at their best pace */
-    int64_t look_us;  /* when the next look is due */
+    int64_t far_us;  /* the longest round trip */
+    double best_us;  /* that all parts would take most of the members, at their best pace */
+    int64_t look_us; /* when the next look is due */
     struct hth_reduce_fate *fates;   /* of all members */
     struct hth_reduce_result result; /* its weight is times floats until the end */
 };
@@ -131,7 +131,7 @@ struct hth_reducer {
     struct reduce_early *early;                /* oldest first */
     struct hth_hash ended[HTH_AVG_ROUNDS_MAX]; /* a ring */
     uint32_t ended_count;
-    struct hth_timer *timer;                        /* for early parts */
+    struct hth_timer *timer; /* for early parts */
     struct hth_reducer_stats stats;
 };
 

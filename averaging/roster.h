@@ -174,8 +174,8 @@ bool hth_roster_meets(const struct hth_roster *roster, const struct hth_roster_p
  * peer included if it does. *exact (may be NULL): every one of them is seen. */
 uint32_t hth_roster_population(const struct hth_roster *roster, bool *exact);
 struct hth_roster_stats {
-    uint32_t seen;         /* notes believed now, of any schema */
-    uint32_t level;        /* L */
+    uint32_t seen;  /* notes believed now, of any schema */
+    uint32_t level; /* L */
     uint64_t puts;
     uint64_t refused;  /* notes */
     char refusal[200]; /* the latest of the last minute in words */

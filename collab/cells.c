@@ -70,8 +70,8 @@ static bool is_narrow(const struct hth_avg_shape *s, uint32_t count)
     uint32_t twins = count - hth_avg_cells(s), layers = s->size[0];
     bool narrow = layers + (twins > 0) <= HTH_ROLL_LINE_MAX;
     for (uint32_t i = 1; i < s->dims; i++)
-        narrow &= s->size[i] + HTH_MIN(s->size[i], (twins + layers - 1) / layers) <=
-                  HTH_ROLL_LINE_MAX;
+        narrow &=
+            s->size[i] + HTH_MIN(s->size[i], (twins + layers - 1) / layers) <= HTH_ROLL_LINE_MAX;
     return narrow;
 }
 

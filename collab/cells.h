@@ -81,7 +81,7 @@ uint64_t hth_line_samples(const struct hth_roll_group *group, const struct hth_c
 struct hth_line {
     struct hth_reduce_member member[HTH_LINE_MAX];
     uint32_t count, members;
-    uint32_t self; /* HTH_LINE_MAX: it is none of them */
+    uint32_t self;                  /* HTH_LINE_MAX: it is none of them */
     uint16_t of[HTH_ROLL_LINE_MAX]; /* the list's member that each member is */
 };
 /* The line of a cell. `marks`: along a later axis, whose values are in what its cells bring. */

@@ -439,8 +439,8 @@ static enum hth_err check_form(const struct hth_chain *chain, const struct hth_h
         somebody |= is_in(&roll[i]);
     }
     bool is_first = hth_head_is_none(&held->before);
-    bool follows = link->prev == HTH_LINK_NONE ||
-                   link->step == hth_chain_at(chain, link->prev)->step + 1;
+    bool follows =
+        link->prev == HTH_LINK_NONE || link->step == hth_chain_at(chain, link->prev)->step + 1;
     bool good = somebody && follows && (link->kind == HTH_LINK_GENESIS) == is_first;
     return good ? HTH_OK : HTH_E_MALFORMED;
 }

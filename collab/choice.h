@@ -88,10 +88,10 @@ struct hth_choice {
     uint32_t promised;
     uint32_t accepted;
     uint32_t accepted_n;
-    uint32_t refused; /* it takes no link on this head, HTH_LINK_NONE: of none, */
+    uint32_t refused;   /* it takes no link on this head, HTH_LINK_NONE: of none, */
     uint32_t refused_n; /* that was made in this ballot or an earlier one, */
     uint32_t yields_n;  /* until it has waited in two turns of all callers, up to this one */
-    uint32_t batch; /* number of the batch that it brings, from 1 on */
+    uint32_t batch;     /* number of the batch that it brings, from 1 on */
     uint32_t samples;
     /* As a caller. */
     struct hth_ballot ballot; /* of the seats; n may be ahead of `promised` */
@@ -196,12 +196,12 @@ enum hth_choice_time {
 };
 
 enum hth_choice_move {
-    HTH_CHOICE_PASS = 1, /* its caller is lost: READY with the next one that it hears */
-    HTH_CHOICE_OVER = 2, /* takes over a later ballot, which it calls */
-    HTH_CHOICE_GO = 4,   /* sends GO: whom it waits for first is not decided here */
-    HTH_CHOICE_FORK = 8, /* sends GO without a quorum */
+    HTH_CHOICE_PASS = 1,   /* its caller is lost: READY with the next one that it hears */
+    HTH_CHOICE_OVER = 2,   /* takes over a later ballot, which it calls */
+    HTH_CHOICE_GO = 4,     /* sends GO: whom it waits for first is not decided here */
+    HTH_CHOICE_FORK = 8,   /* sends GO without a quorum */
     HTH_CHOICE_YIELD = 16, /* refuses nothing any more */
-    HTH_CHOICE_CALL = 32 /* begins a ballot that it calls */
+    HTH_CHOICE_CALL = 32   /* begins a ballot that it calls */
 };
 /* The moves that are open to it (a set), where `hears` are the members that it has a line to. Any
  * of them is safe at any time; the first in the order above is the one to make. */

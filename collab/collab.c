@@ -129,8 +129,7 @@ void collab_keep(struct hth_collab *c, uint32_t link, struct hth_blob *mean,
                          hth_chain_at(c->chain, link)->step, mean, hashes);
 }
 
-static void on_arrive_step(void *arg, uint32_t link, struct hth_blob *mean,
-                           struct hth_blob *hashes)
+static void on_arrive_step(void *arg, uint32_t link, struct hth_blob *mean, struct hth_blob *hashes)
 {
     struct hth_collab *c = arg;
     c->stats.means++;
@@ -231,8 +230,7 @@ static void found(struct hth_collab *c)
 static bool may_part(const struct hth_collab *c)
 {
     const struct hth_choice *choice = hth_roll_choice(c->roll);
-    return c->founds && choice->tip == c->held &&
-           choice->phase != HTH_CHOICE_ROUND && is_still(c);
+    return c->founds && choice->tip == c->held && choice->phase != HTH_CHOICE_ROUND && is_still(c);
 }
 
 /* Makes the genesis of the state that it started with: to found a chain, or because another one
@@ -321,8 +319,7 @@ bool collab_all_leave(const struct hth_collab *c, uint32_t link)
 static bool may_leave(const struct hth_collab *c)
 {
     return c->held == HTH_LINK_NONE || c->stats.members <= 1 || hth_roll_has_left(c->roll) ||
-           collab_all_leave(c, c->held) ||
-           hth_now_us(c->env) - c->leave_us >= HTH_COLLAB_LEAVE_US;
+           collab_all_leave(c, c->held) || hth_now_us(c->env) - c->leave_us >= HTH_COLLAB_LEAVE_US;
 }
 
 static void freeze(struct hth_collab *c)
@@ -356,9 +353,8 @@ enum hth_err hth_collab_save(const struct hth_collab *c, uint64_t step, struct h
     const struct hth_chain_link *tip = hth_chain_at(c->chain, c->held);
     for (; file.peers < HTH_MIN(tip->count, HTH_ROLL_LINE_MAX); file.peers++) {
         uint16_t member = tip->roll[file.peers].member;
-        file.peer[file.peers] =
-            (struct hth_roll_peer){.id = *hth_chain_id(c->chain, member),
-                                   .addr = hth_roll_addr(c->roll, member)};
+        file.peer[file.peers] = (struct hth_roll_peer){.id = *hth_chain_id(c->chain, member),
+                                                       .addr = hth_roll_addr(c->roll, member)};
     }
     return hth_collab_file_write(c->chain, &file, out);
 }
@@ -392,8 +388,8 @@ static void look_at_quorum(struct hth_collab *c)
     uint32_t heard = 0, voters = 0;
     bool holds = c->held != HTH_LINK_NONE, callers = true;
     int64_t now = hth_now_us(c->env);
-    if (holds && (hth_arrive_is_going(c->arrive) ||
-                  hth_roll_hears(c->roll, &heard, &voters, &callers)))
+    if (holds &&
+        (hth_arrive_is_going(c->arrive) || hth_roll_hears(c->roll, &heard, &voters, &callers)))
         c->alone_us = now;
     if (now - c->alone_us < TOLD_US)
         return;
@@ -630,8 +626,7 @@ static struct hth_hash run_of(struct hth_env *env, const struct hth_collab_opts 
 static void read_frozen(struct hth_collab *c, struct hth_collab_file *file)
 {
     const struct hth_blob *bytes = c->opts.frozen;
-    enum hth_err err =
-        hth_collab_file_read(c->chain, bytes->data, bytes->size, c->opts.step, file);
+    enum hth_err err = hth_collab_file_read(c->chain, bytes->data, bytes->size, c->opts.step, file);
     if (err == HTH_OK) {
         c->opts.life = file->life;
         c->vote = file->vote;

@@ -87,13 +87,13 @@ struct hth_collab_opts {
     uint64_t state_bytes;
     const struct hth_avg_span *spans; /* formats on the wire; NULL: fp32 */
     uint32_t span_count;
-    const float *far; /* of hth_reduce_opts, as it is when a batch is taken; NULL: none */
-    uint64_t target; /* samples of a step */
+    const float *far;           /* of hth_reduce_opts, as it is when a batch is taken; NULL: none */
+    uint64_t target;            /* samples of a step */
     struct hth_avg_shape shape; /* of the grid for a list (cells.h); dims 0: a line, if it fits */
-    bool eventual;   /* averaging.majority: a part without a quorum goes on by itself */
-    bool bootstrap;  /* begins a chain at once */
-    bool strangers;  /* take part: what they say of the run's version ends nobody */
-    int64_t look_us; /* for others, before it begins a chain */
+    bool eventual;              /* averaging.majority: a part without a quorum goes on by itself */
+    bool bootstrap;             /* begins a chain at once */
+    bool strangers;             /* take part: what they say of the run's version ends nobody */
+    int64_t look_us;            /* for others, before it begins a chain */
     /* Of the state that it starts with: a checkpoint's, or zero for parameters that were drawn from
      * the run's seed. */
     uint64_t step, samples;
@@ -154,16 +154,16 @@ enum hth_collab_phase {
 
 struct hth_collab_stats {
     enum hth_collab_phase phase;
-    uint64_t step;           /* of the head that it holds */
-    struct hth_hash head;    /* zero: none */
-    uint32_t members;        /* of the last step's roll */
+    uint64_t step;                      /* of the head that it holds */
+    struct hth_hash head;               /* zero: none */
+    uint32_t members;                   /* of the last step's roll */
     struct hth_averager_stats averages; /* of rounds: that gave a link, and that gave none */
-    struct hth_avg_shape shape; /* of the last round; dims 0: there was none */
-    uint64_t means, states;  /* fetched */
-    uint64_t forks;          /* links without a quorum that it made */
-    uint64_t joined;         /* times it went over to another chain */
-    uint64_t given_bytes;    /* of states, to others */
-    struct hth_state_progress fetch; /* of a state; hth_arrive_progress */
+    struct hth_avg_shape shape;         /* of the last round; dims 0: there was none */
+    uint64_t means, states;             /* fetched */
+    uint64_t forks;                     /* links without a quorum that it made */
+    uint64_t joined;                    /* times it went over to another chain */
+    uint64_t given_bytes;               /* of states, to others */
+    struct hth_state_progress fetch;    /* of a state; hth_arrive_progress */
 };
 void hth_collab_stats(const struct hth_collab *collab, struct hth_collab_stats *out);
 /* To look at, with its chain. */

@@ -38,29 +38,29 @@ struct hth_collab {
     struct hth_collab_stats stats;
 
     /* The trainer. */
-    bool steps, adopts;         /* it was asked to, and has not answered */
-    bool wants_own, wants_copy; /* a copy, for the digest of a genesis, and for others */
-    uint32_t held;         /* the link whose state the trainer has, or HTH_LINK_NONE */
-    uint32_t to;           /* the link that its step or its adopted state leads to */
+    bool steps, adopts;            /* it was asked to, and has not answered */
+    bool wants_own, wants_copy;    /* a copy, for the digest of a genesis, and for others */
+    uint32_t held;                 /* the link whose state the trainer has, or HTH_LINK_NONE */
+    uint32_t to;                   /* the link that its step or its adopted state leads to */
     struct hth_state_peers donors; /* said that they have the state that it adopts */
 
     /* Another head that the roll call wants, until the way there begins. */
     uint32_t goal; /* HTH_LINK_NONE: none waits */
     struct hth_holders holders;
 
-    struct collab_round *round; /* NULL: it is in none */
-    struct hth_hash round_ended; /* the last one's group */
-    struct hth_blob *made;       /* its mean, while its link is made, */
+    struct collab_round *round;   /* NULL: it is in none */
+    struct hth_hash round_ended;  /* the last one's group */
+    struct hth_blob *made;        /* its mean, while its link is made, */
     struct hth_blob *made_hashes; /* ... and the hashes of that */
     struct collab_digest *digest; /* NULL: none is computed */
 
     /* The start. */
     struct hth_vote vote; /* of a frozen member; its tip is HTH_LINK_NONE for a new one */
-    bool started;   /* looks for others */
-    bool calls;     /* as last said in the DHT */
-    uint32_t own;   /* a genesis of the state that it started with, or HTH_LINK_NONE */
-    bool founds;    /* holds that genesis as soon as it is there */
-    int64_t yields_us; /* until then another one that looks may begin */
+    bool started;         /* looks for others */
+    bool calls;           /* as last said in the DHT */
+    uint32_t own;         /* a genesis of the state that it started with, or HTH_LINK_NONE */
+    bool founds;          /* holds that genesis as soon as it is there */
+    int64_t yields_us;    /* until then another one that looks may begin */
 
     bool unread; /* another's links are another program's */
     bool failed; /* the trainer was told to end */

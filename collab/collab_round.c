@@ -385,8 +385,8 @@ static void lead(struct round_line *l)
         struct round_row *row = &l->row[k];
         if (!row->known && !l->round->closed[l->member[k]])
             ask(l, row);
-        bool gone = k != l->self && ((late && !row->known) || l->round->closed[l->member[k]] ||
-                                     is_silent(l, k));
+        bool gone = k != l->self &&
+                    ((late && !row->known) || l->round->closed[l->member[k]] || is_silent(l, k));
         bool has = row->known && !is_twin(l, k) && brings(l, k);
         any |= has;
         known &= row->known || (gone && is_twin(l, k));

@@ -143,8 +143,7 @@ uint32_t hth_heads_others(const struct hth_heads *heads, bool looks)
     int64_t now = hth_now_us(heads->env);
     uint32_t n = 0;
     for (const struct record *r = heads->first; r != NULL; r = r->next)
-        n += looks == hth_head_is_none(&r->note.head) &&
-             (looks || now >= r->doubted_until_us);
+        n += looks == hth_head_is_none(&r->note.head) && (looks || now >= r->doubted_until_us);
     return n;
 }
 

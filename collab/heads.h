@@ -26,7 +26,7 @@ struct hth_dht;
 struct hth_heads;
 struct hth_topic;
 
-#define HTH_HEAD_LIFE_US  (20 * HTH_US_PER_S)
+#define HTH_HEAD_LIFE_US   (20 * HTH_US_PER_S)
 #define HTH_HEAD_BYTES_MAX 80
 
 struct hth_head_note {

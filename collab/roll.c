@@ -28,10 +28,10 @@ void roll_release(struct hth_roll_call *roll, uint16_t member, const struct hth_
 void roll_release_wait(struct hth_roll_call *roll, uint16_t member)
 {
     struct mate *mate = &roll->mate[member];
-    const struct hth_ready_reply wait = {
-        .kind = HTH_READY_WAIT,
-        .quota = mate->quota,
-        .quorum = hth_choice_pick(roll->choice, HTH_CHOICE_NOW) != HTH_LINK_NONE};
+    const struct hth_ready_reply wait = {.kind = HTH_READY_WAIT,
+                                         .quota = mate->quota,
+                                         .quorum = hth_choice_pick(roll->choice, HTH_CHOICE_NOW) !=
+                                                   HTH_LINK_NONE};
     roll_release(roll, member, &wait);
 }
 
@@ -66,8 +66,7 @@ static enum hth_err check_go(const struct hth_roll_call *roll, const struct hth_
     if (go->fork && !hth_chain_opts(roll->chain)->eventual)
         return HTH_E_REFUSED;
     uint32_t used = hth_chain_at(roll->chain, c->tip)->protocol;
-    if (go->protocol < used || go->protocol > used + 1 ||
-        go->protocol > roll->opts.last_protocol)
+    if (go->protocol < used || go->protocol > used + 1 || go->protocol > roll->opts.last_protocol)
         return HTH_E_VERSION;
     return own != NULL && own->batch != c->batch ? HTH_E_PROTOCOL : HTH_OK;
 }
@@ -269,8 +268,8 @@ static enum hth_err find_heads(const struct hth_roll_call *roll, const struct ht
     if (out->head == HTH_LINK_NONE || (accepts && out->accepted == HTH_LINK_NONE))
         return HTH_E_NOT_FOUND;
     bool good = is_of(roll, out->head, &out->ballot) &&
-                (!accepts || (is_of(roll, out->accepted, &out->ballot) &&
-                              out->accepted_n <= out->ballot.n));
+                (!accepts ||
+                 (is_of(roll, out->accepted, &out->ballot) && out->accepted_n <= out->ballot.n));
     return good ? HTH_OK : HTH_E_MALFORMED;
 }
 
@@ -669,9 +668,9 @@ static bool move_on(struct hth_roll_call *roll)
         open &= ~(unsigned)(HTH_CHOICE_GO | HTH_CHOICE_FORK);
     if (!waits_in_vain(roll))
         open &= ~(unsigned)HTH_CHOICE_CALL;
-    static const enum hth_choice_move order[] = {HTH_CHOICE_PASS, HTH_CHOICE_OVER, HTH_CHOICE_GO,
-                                                 HTH_CHOICE_FORK, HTH_CHOICE_YIELD,
-                                                 HTH_CHOICE_CALL};
+    static const enum hth_choice_move order[] = {HTH_CHOICE_PASS,  HTH_CHOICE_OVER,
+                                                 HTH_CHOICE_GO,    HTH_CHOICE_FORK,
+                                                 HTH_CHOICE_YIELD, HTH_CHOICE_CALL};
     for (size_t i = 0; i < HTH_ARRAY_LEN(order); i++) {
         if (!(open & order[i]))
             continue;

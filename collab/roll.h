@@ -130,7 +130,7 @@ struct hth_roll_opts {
     int64_t silence_us; /* after that much more its caller is lost */
     int64_t window_us;  /* waited for what a member said would land, beyond what is needed */
     uint32_t first_protocol, last_protocol; /* that this program speaks (roll_msg.h) */
-    int64_t fork_us;    /* without a quorum for so long, a run that may fork does */
+    int64_t fork_us; /* without a quorum for so long, a run that may fork does */
 };
 #define HTH_ROLL_OPTS_INIT                                                                         \
     {                                                                                              \

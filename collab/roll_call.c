@@ -15,8 +15,8 @@ struct hth_roll_ballot roll_to_wire(const struct hth_roll_call *roll, struct hth
     return (struct hth_roll_ballot){ballot.step, roll_head(roll, ballot.base), ballot.n};
 }
 
-enum hth_err roll_from_wire(const struct hth_roll_call *roll,
-                            const struct hth_roll_ballot *ballot, struct hth_ballot *out)
+enum hth_err roll_from_wire(const struct hth_roll_call *roll, const struct hth_roll_ballot *ballot,
+                            struct hth_ballot *out)
 {
     *out = (struct hth_ballot){ballot->step, hth_chain_find(roll->chain, &ballot->base), ballot->n};
     if (out->base == HTH_LINK_NONE)

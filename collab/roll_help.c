@@ -42,10 +42,10 @@ void roll_take_helper(struct hth_roll_call *roll, struct hth_rpc_request *req,
     if (i < roll->helpers)
         answer_wait(&roll->helper[i]); /* its older one */
     roll->helpers = HTH_MAX(roll->helpers, i + 1);
-    roll->helper[i] = (struct held_helper){
-        .req = req,
-        .peer = {.id = *id, .up_kbit = msg->up_kbit, .addr = msg->addr},
-        .until_us = hth_now_us(roll->env) + roll->opts.hold_us};
+    roll->helper[i] =
+        (struct held_helper){.req = req,
+                             .peer = {.id = *id, .up_kbit = msg->up_kbit, .addr = msg->addr},
+                             .until_us = hth_now_us(roll->env) + roll->opts.hold_us};
 }
 
 /* "Still here"; or who calls, if that is another one. */

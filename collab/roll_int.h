@@ -105,7 +105,7 @@ struct hth_roll_call {
     struct hth_choice *choice;
     struct mate *mate; /* members_max */
     uint32_t mates_max;
-    uint64_t *hears; /* the members that are not lost */
+    uint64_t *hears;      /* the members that are not lost */
     uint64_t *here, *due; /* of a plan: READY on its tip, and may be listed; expected there */
     struct hth_timer *timer;
     int64_t pump_us; /* for which it is set, at the latest */
@@ -124,11 +124,11 @@ struct hth_roll_call {
 
     /* As a caller. */
     enum roll_awaits awaits;
-    bool missing; /* a member that is due is not READY in this ballot */
+    bool missing;               /* a member that is due is not READY in this ballot */
     int64_t strangers_since_us; /* strangers alone are waited for; 0: they are not */
     int64_t patience_us;        /* that strangers have left; below 0: they had more */
     int64_t step_us;            /* from the last tip to its GO */
-    struct trust trust; /* of all together that were in no roll yet */
+    struct trust trust;         /* of all together that were in no roll yet */
 
     struct hth_choice_go go;       /* the round that this member is in, */
     int64_t round_us;              /* since then, */
@@ -137,27 +137,27 @@ struct hth_roll_call {
     struct hth_ballot sent_ballot; /* in this ballot; base HTH_LINK_NONE: none */
     uint8_t *sent_sigs;            /* in it */
 
-    uint32_t made;   /* the last link of a round that this member was in, or HTH_LINK_NONE */
-    uint32_t signs;  /* the head that `sig` is of, or HTH_LINK_NONE */
+    uint32_t made;  /* the last link of a round that this member was in, or HTH_LINK_NONE */
+    uint32_t signs; /* the head that `sig` is of, or HTH_LINK_NONE */
     struct hth_sig sig;
 
     struct held_helper helper[HTH_ROLL_HELPERS_MAX];
     uint32_t helpers;
     int64_t helpless_until_us; /* lists no helpers until then */
 
-    int64_t failed_us;          /* a round failed then, */
-    uint32_t failed_on;         /* with this tip: others may have its link */
-    int64_t doubted_us;         /* signatures of a head that is not proven were last asked for */
-    int64_t asked_us;           /* another was last asked for its head */
-    uint16_t asked;             /* which */
-    uint32_t unspoken;          /* protocol of a better head, which is not spoken here; 0: none, */
-    int64_t unspoken_us;        /* since then */
-    struct hth_hash wanted;     /* head whose links or state are fetched */
-    struct hth_hash moved;      /* that its caller last picked */
-    struct hth_roll_peer from;  /* by whom it was named */
-    uint32_t read;              /* the last link that came, or HTH_LINK_NONE */
-    uint32_t fetched;           /* links that came in this fetch */
-    uint32_t guests;            /* links that others gave, of worse chains */
+    int64_t failed_us;         /* a round failed then, */
+    uint32_t failed_on;        /* with this tip: others may have its link */
+    int64_t doubted_us;        /* signatures of a head that is not proven were last asked for */
+    int64_t asked_us;          /* another was last asked for its head */
+    uint16_t asked;            /* which */
+    uint32_t unspoken;         /* protocol of a better head, which is not spoken here; 0: none, */
+    int64_t unspoken_us;       /* since then */
+    struct hth_hash wanted;    /* head whose links or state are fetched */
+    struct hth_hash moved;     /* that its caller last picked */
+    struct hth_roll_peer from; /* by whom it was named */
+    uint32_t read;             /* the last link that came, or HTH_LINK_NONE */
+    uint32_t fetched;          /* links that came in this fetch */
+    uint32_t guests;           /* links that others gave, of worse chains */
     struct roll_shunned shunned[16];
     struct hth_rpc_call *links; /* NULL: no links are fetched */
     bool fetching;              /* the owner fetches a state */

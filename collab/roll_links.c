@@ -89,8 +89,7 @@ static void want_state(struct hth_roll_call *roll, uint32_t link, struct hth_hol
     /* MOVE: a candidate of the same choice, which its caller picked. Without its caller's word a
      * member stays: two that hear of each other's heads would change places again and again. */
     const struct hth_hash *head = hth_chain_head(roll->chain, link);
-    bool other = c->tip != HTH_LINK_NONE &&
-                 memcmp(head, &roll->moved, sizeof(roll->moved)) == 0 &&
+    bool other = c->tip != HTH_LINK_NONE && memcmp(head, &roll->moved, sizeof(roll->moved)) == 0 &&
                  hth_chain_base(roll->chain, link) == now.base &&
                  hth_chain_at(roll->chain, link)->step == now.step;
     bool moves = !hth_choice_refuses(c, link) && (other || link == pick);
@@ -358,9 +357,9 @@ void roll_on_links(void *arg, struct hth_rpc_request *req)
     size_t len;
     const uint8_t *bytes = hth_rpc_payload(req, &len);
     enum hth_err err = hth_links_read(bytes, len, &msg);
-    uint32_t link = err != HTH_OK        ? HTH_LINK_NONE
+    uint32_t link = err != HTH_OK                 ? HTH_LINK_NONE
                     : hth_head_is_none(&msg.head) ? roll->choice->tip
-                                         : hth_chain_find(roll->chain, &msg.head);
+                                                  : hth_chain_find(roll->chain, &msg.head);
     if (err == HTH_OK)
         hear_held(roll, hth_rpc_peer(req), &msg);
     if (link == HTH_LINK_NONE) {

@@ -212,7 +212,8 @@ bool roll_comes_soon(const struct hth_roll_call *roll, uint32_t head)
 {
     uint64_t step = hth_chain_at(roll->chain, roll->choice->tip)->step;
     uint64_t lacks = step - HTH_MIN(hth_chain_at(roll->chain, head)->step, step);
-    return lacks <= NEAR_STEPS || lacks * (uint64_t)roll->step_us <= (uint64_t)roll->opts.silence_us;
+    return lacks <= NEAR_STEPS ||
+           lacks * (uint64_t)roll->step_us <= (uint64_t)roll->opts.silence_us;
 }
 
 /* Whether a member that has brought nothing is left out of the list, because others like it cost

@@ -36,9 +36,8 @@ static inline enum hth_err hth_admitted_holds(void *arg, const struct hth_grant 
 /* Shows this invite and class, and lets in all that show one. */
 static inline struct hth_admission hth_admitted(uint64_t serial, enum hth_member_class class)
 {
-    struct hth_admission a = {.admit = hth_admitted_admit,
-                              .holds = hth_admitted_holds,
-                              .creds_len = sizeof(serial) + 1};
+    struct hth_admission a = {
+        .admit = hth_admitted_admit, .holds = hth_admitted_holds, .creds_len = sizeof(serial) + 1};
 
     memcpy(a.creds, &serial, sizeof(serial));
     a.creds[sizeof(serial)] = (uint8_t) class;

@@ -12,14 +12,14 @@
 #include "scenarios/trunk.h"
 
 #define LINE_TRAINERS 16 /* more of them average on a grid */
-#define CLASSES     10
-#define TRAIN_ITEMS 4096
-#define TEST_ITEMS  1024
-#define MEMBERS_MAX 64
-#define EVENTS_MAX  64
-#define LIMIT_US    (20000 * HTH_US_PER_S)
-#define DIGIT_NOISE 200
-#define PAST_STEPS  16 /* trunks of updates further apart are not compared */
+#define CLASSES       10
+#define TRAIN_ITEMS   4096
+#define TEST_ITEMS    1024
+#define MEMBERS_MAX   64
+#define EVENTS_MAX    64
+#define LIMIT_US      (20000 * HTH_US_PER_S)
+#define DIGIT_NOISE   200
+#define PAST_STEPS    16 /* trunks of updates further apart are not compared */
 
 struct collab_event {
     uint64_t step;

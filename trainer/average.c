@@ -245,8 +245,8 @@ enum hth_err hth_average_start(struct hth_trainer *t)
 {
     struct hth_average *a = &t->average;
 
-    a->parts = hth_share_parts(t->model, t->opts.share.states &&
-                                             t->opts.share.mode == HTH_SHARE_LOCAL);
+    a->parts =
+        hth_share_parts(t->model, t->opts.share.states && t->opts.share.mode == HTH_SHARE_LOCAL);
     a->at = t->stats.updates;
     a->samples_at = t->stats.samples;
     a->refused_max = REFUSED_MAX;

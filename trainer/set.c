@@ -295,8 +295,7 @@ static enum hth_err check_codes(const struct set_reader *r, struct hth_why *why)
 
     if (side != r->opts.code_side || m->book.count != r->opts.codes)
         return hth_blame(why, HTH_E_CONFIG,
-                         "%s/" HTH_MANIFEST_FILE
-                         ": %u x %u codes of %u; in the run file "
+                         "%s/" HTH_MANIFEST_FILE ": %u x %u codes of %u; in the run file "
                          "model.height and width are %u and model.codes is %u",
                          r->opts.set, side, side, m->book.count, r->opts.code_side, r->opts.codes);
     return HTH_OK;

@@ -67,7 +67,7 @@ struct hth_share_opts {
     bool strict; /* a part of the trainers without a quorum waits (averaging.majority) */
     /* newcomers */
     bool bootstrap;
-    bool strangers; /* take part (--open-to-anyone): what they say of the run ends nobody */
+    bool strangers;  /* take part (--open-to-anyone): what they say of the run ends nobody */
     int64_t look_us; /* how long it looks for others at the start */
 };
 #define HTH_SHARE_OPTS_INIT                                                                        \
@@ -91,10 +91,10 @@ struct hth_share_stats {
     double distance;         /* norm of (average - own) in the last round of parameters */
     double norm;             /* of that average */
     /* states */
-    uint64_t catch_ups;         /* fetched, the first one included */
-    uint64_t state_bytes;       /* fetched */
-    int64_t state_us;           /* duration of the last fetch */
-    int64_t first_step_us;      /* from the start to the first update; 0: not yet */
+    uint64_t catch_ups;    /* fetched, the first one included */
+    uint64_t state_bytes;  /* fetched */
+    int64_t state_us;      /* duration of the last fetch */
+    int64_t first_step_us; /* from the start to the first update; 0: not yet */
 };
 
 /* BATCH: what this peer has contributed to the run, in all of its lives (collab/fold.h). */

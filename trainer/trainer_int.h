@@ -100,8 +100,8 @@ struct hth_ckpt {
 /* Averaging of the parameters in the background. */
 struct hth_average {
     struct hth_averager averager; /* the caller's, or one that finds nobody */
-    bool busy;    /* a snapshot is being made or a difference applied */
-    bool out;     /* an offer is with the averager */
+    bool busy;                    /* a snapshot is being made or a difference applied */
+    bool out;                     /* an offer is with the averager */
     bool discard; /* the parameters that it offers have been replaced: drop its result */
     uint64_t at;
     /* Samples at the last offer, whether or not it led to an average. The samples since then are

@@ -51,13 +51,12 @@ struct request {
 static struct request request_of(const struct reduce_swarm *s, uint32_t from, uint32_t part,
                                  uint32_t floats)
 {
-    return (struct request){.head = {.group = {{s->group, 1, 2, 3}},
-                                     .part = part,
-                                     .segment_count = 1},
-                            .segment = {HTH_QUANT_F32, floats},
-                            .bytes = 4 * floats,
-                            .dtype = HTH_U8,
-                            .tensors = 1};
+    return (struct request){
+        .head = {.group = {{s->group, 1, 2, 3}}, .part = part, .segment_count = 1},
+        .segment = {HTH_QUANT_F32, floats},
+        .bytes = 4 * floats,
+        .dtype = HTH_U8,
+        .tensors = 1};
 }
 
 static void post(struct reduce_peer *from, const struct reduce_peer *to, struct request *r,
@@ -272,9 +271,10 @@ TEST(never_begins)
 TEST(lying_reducer)
 {
     static const struct reduce_lie lies[] = {
-        {.garbage = true}, {.brief = true},      {.missing = 7}, /* and a mean, of nobody */
-        {.refuses = true}, {.value = -INFINITY}, {.value = NAN},
-        {.value = NAN, .format = HTH_QUANT_BF16},
+        {.garbage = true}, {.brief = true},
+        {.missing = 7}, /* and a mean, of nobody */
+        {.refuses = true}, {.value = -INFINITY},
+        {.value = NAN},    {.value = NAN, .format = HTH_QUANT_BF16},
     };
     for (size_t k = 0; k < HTH_ARRAY_LEN(lies); k++) {
         struct reduce_swarm s;

@@ -73,7 +73,7 @@ struct run {
     int64_t step_us, next_us;
     struct hth_hash params[STEPS_MAX]; /* digest of all members' by step */
     bool ghost;
-    uint32_t links_max; /* that the newcomer keeps */
+    uint32_t links_max;        /* that the newcomer keeps */
     struct hth_budget *budget; /* of the donors' kept means; NULL: none */
 };
 

@@ -153,9 +153,9 @@ TEST(lies_are_found)
         uint64_t step; /* of the checkpoint */
         enum hth_err err;
     } cases[] = {
-        {AT_RUN, 1, 3, HTH_E_WRONG_RUN},          {AT_STEP, 3, 4, HTH_E_STALE},
-        {AT_STEP, 4, 4, HTH_E_MALFORMED},         {AT_ACCEPTED, 2, 3, HTH_E_MALFORMED},
-        {AT_LINKS, 3, 3, HTH_E_MALFORMED},        {AT_LINKS, 5, 3, HTH_E_NOT_FOUND},
+        {AT_RUN, 1, 3, HTH_E_WRONG_RUN},           {AT_STEP, 3, 4, HTH_E_STALE},
+        {AT_STEP, 4, 4, HTH_E_MALFORMED},          {AT_ACCEPTED, 2, 3, HTH_E_MALFORMED},
+        {AT_LINKS, 3, 3, HTH_E_MALFORMED},         {AT_LINKS, 5, 3, HTH_E_NOT_FOUND},
         {AT_LINKS + 2 + 8, 1, 3, HTH_E_NOT_FOUND}, {END - PEERS + 1, 1, 3, HTH_E_TOO_LARGE},
         {END - 1, 1, 3, HTH_E_MALFORMED},
     };

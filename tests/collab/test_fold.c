@@ -102,8 +102,7 @@ TEST(a_fold_is_bounded)
         uint32_t first = step < FOLD - 1 ? 0 : ALL - LIST;
         struct hth_chain_link link = {.step = step, .prev = at, .roll = roll + first};
         for (uint32_t i = 0; i < ALL; i++) /* each brings some once */
-            roll[i].samples =
-                step == (i < LIST ? FOLD - 2 : FOLD - 1) ? (i * 7 + 3) % ALL : 0;
+            roll[i].samples = step == (i < LIST ? FOLD - 2 : FOLD - 1) ? (i * 7 + 3) % ALL : 0;
         link.count = LIST;
         link.kind = at == HTH_LINK_NONE ? HTH_LINK_GENESIS : HTH_LINK_STEP;
         assert_ok(hth_chain_add(chain, &link, &at));

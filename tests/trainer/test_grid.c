@@ -198,8 +198,8 @@ TEST(bad_rows_are_refused)
 {
     enum { BYTES, GROUP, FIRST_AXIS, NO_AXIS, COUNT, OTHERS, NOT_LED, LATE, CASES };
     static const enum hth_err expected[CASES] = {
-        [BYTES] = HTH_E_TRUNCATED, [GROUP] = HTH_E_AGAIN,        [FIRST_AXIS] = HTH_E_RANGE,
-        [NO_AXIS] = HTH_E_RANGE,   [COUNT] = HTH_E_RANGE,        [OTHERS] = HTH_E_BAD_PEER_ID,
+        [BYTES] = HTH_E_TRUNCATED,  [GROUP] = HTH_E_AGAIN, [FIRST_AXIS] = HTH_E_RANGE,
+        [NO_AXIS] = HTH_E_RANGE,    [COUNT] = HTH_E_RANGE, [OTHERS] = HTH_E_BAD_PEER_ID,
         [NOT_LED] = HTH_E_PROTOCOL, [LATE] = HTH_E_EXPIRED};
     struct crew_scene *s = start(3, 2 * MS, 12, 0, "4x3", HTH_QUANT_F32, 0, &crew_slow);
     enum hth_err got[CASES] = {HTH_OK};
@@ -226,8 +226,8 @@ TEST(bad_rows_are_refused)
 
             if (hth_peer_id_eq(self, row[i == NOT_LED]))
                 to = collab_of(s, k);
-            if (hth_peer_id_eq(self, i == OTHERS ? &group.peer[cells.member[0]].id
-                                                 : row[i != NOT_LED]))
+            if (hth_peer_id_eq(self,
+                               i == OTHERS ? &group.peer[cells.member[0]].id : row[i != NOT_LED]))
                 from = k;
         }
         struct hth_row_msg msg = {.group = i == LATE    ? to->round_ended
