@@ -783,6 +783,23 @@ static bool keep_alive(struct rpc_conn *c, int64_t now)
     return false;
 }
 
+/* Also on its other connections that were silent since then: the peer may have closed another one of
+ * them, and a call would be lost on the one that is left here. */
+static void kill_silent(struct rpc_peer *p, int64_t since_us)
+{
+    hth_rpc_peer_ref(p);
+    struct rpc_link *n = p->conns.next;
+    while (n != &p->conns) {
+        struct rpc_conn *c = HTH_CONTAINER(n, struct rpc_conn, in_peer);
+        n = n->next;
+        if (c->state != CONN_READY || c->rx_last_us > since_us)
+            continue;
+        hth_rpc_conn_kill(c, HTH_E_TIMEOUT, "no answer to a ping", false);
+        n = p->conns.next; /* the next one may be gone, too */
+    }
+    hth_rpc_peer_unref(p);
+}
+
 static void idle_check(struct rpc_conn *c, int64_t now)
 {
     const struct hth_rpc_opts *o = &c->rpc->opts;
@@ -838,7 +855,7 @@ static void conn_check(struct hth_rpc *rpc, struct rpc_conn *c)
     }
     if (c->state == CONN_READY) {
         if (keep_alive(c, now)) {
-            hth_rpc_conn_kill(c, HTH_E_TIMEOUT, "no answer to a ping", false);
+            kill_silent(c->peer, c->ping_sent_us);
             return;
         }
         c->pins++;

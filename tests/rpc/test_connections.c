@@ -183,6 +183,27 @@ TEST(ping_finds_silent_peer_dead)
     stop();
 }
 
+/* Each dialled the other at once: a silent peer is dead on both connections. */
+TEST(silent_peer_is_dead_on_all_connections)
+{
+    struct hth_rpc_stats stats;
+    (void)state;
+    start_default();
+    call_text(&a, &b, METHOD_HOLD, "", 55 * HTH_US_PER_S, &v[0]);
+    call_text(&b, &a, METHOD_ECHO, "x", HTH_US_PER_S, &v[1]);
+    hth_world_run_for(w, 200000);
+    hth_rpc_stats(a.rpc, &stats);
+    assert_int_equal(stats.conns, 2);
+    hth_node_crash(b.node, HTH_CRASH_SILENT);
+    await(w, &v[0]);
+    assert_int_equal(v[0].err, HTH_E_CLOSED);
+    hth_world_run_for(w, 1000);
+    hth_rpc_stats(a.rpc, &stats);
+    assert_int_equal(stats.conns, 0);
+    assert_int_equal(a.lost_count, 1);
+    stop();
+}
+
 /* Both processes stall while a PING is under way, as when their machine does, or one a second
  * longer. */
 TEST(peer_that_stalled_with_us_is_kept)
