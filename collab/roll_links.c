@@ -63,13 +63,25 @@ static void add_holders(const struct hth_roll_call *roll, uint32_t link, struct 
     }
 }
 
+/* Its tip is a genesis without samples, with which nothing is lost. */
+static bool holds_nothing(const struct hth_roll_call *roll)
+{
+    uint32_t tip = roll->choice->tip;
+    return hth_chain_at(roll->chain, tip)->kind == HTH_LINK_GENESIS &&
+           hth_chain_samples(roll->chain, tip) == 0;
+}
+
 static bool is_better(const struct hth_roll_call *roll, uint32_t link)
 {
     const struct hth_choice *c = roll->choice;
     if (c->tip == HTH_LINK_NONE)
         return hth_proof_stands(roll->chain, link);
-    bool takes = !hth_choice_refuses(c, link) || hth_proof_proves(roll->chain, link, link);
-    return takes && hth_chain_better(roll->chain, link, c->tip);
+    if (hth_choice_refuses(c, link) && !hth_proof_proves(roll->chain, link, link))
+        return false;
+    /* The founder, whose signature proves the first step, may be gone. */
+    return hth_chain_better(roll->chain, link, c->tip) ||
+           (holds_nothing(roll) && hth_chain_claims(roll->chain, link, c->tip) &&
+            hth_proof_stands(roll->chain, link));
 }
 
 /* The wanted head's links are here: its state is fetched if it is worth it. */

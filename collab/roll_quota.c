@@ -632,7 +632,7 @@ void roll_settle_round(struct hth_roll_call *roll, const uint16_t *marks)
         struct trust *t = trust_in(roll, member);
         if (!p->rests || in || (marks == NULL && t != &roll->trust))
             continue;
-        int64_t owed_us = t != &roll->trust ? 2 * TRUST_MAX : INT64_MAX;
+        int64_t owed_us = t != &roll->trust ? TRUST_MAX : INT64_MAX;
         int64_t its_us = marks != NULL && marks[i] == 0 ? HTH_MIN(cost_us, 4 * TRUST_MAX) : cost_us;
         if (t->at_us != now) /* once for all of them */
             *t = (struct trust){HTH_MAX(left_us(roll, t) - its_us, -owed_us), now};

@@ -196,6 +196,40 @@ TEST(members_that_missed_steps_come_back)
     line_stop(l);
 }
 
+/* Lets go of a peer's signatures. */
+static void lose_signatures(struct mate *m, const struct mate *of)
+{
+    for (uint32_t k = hth_chain_count(m->chain); k-- > 0 && hth_chain_has(m->chain, k);) {
+        struct hth_held *at = hth_chain_held(m->chain, k);
+        for (uint32_t i = at->sigs; i-- > 0;)
+            if (hth_peer_id_eq(hth_chain_id(m->chain, at->sig[i].member), &of->env->self))
+                at->sig[i] = at->sig[--at->sigs];
+    }
+}
+
+/* One that holds the genesis comes to the others, though the founder is gone, and nobody has its
+ * signature that proves the first step. */
+TEST(a_late_one_comes_from_the_genesis)
+{
+    struct line *l = line_start(1, 2, false);
+    const struct mate *late = &l->mate[0], *founder = &l->mate[1];
+    l->target = 4 * GRAIN;
+    line_cut(l, 1);
+    for (uint32_t i = 2; i < 5; i++)
+        line_add(l);
+    hth_world_run_for(l->world, 4 * S);
+    hth_node_crash(founder->node, HTH_CRASH_RESET);
+    hth_world_run_for(l->world, S);
+    for (uint32_t i = 2; i < 5; i++)
+        lose_signatures(&l->mate[i], founder);
+    uint64_t before = l->mate[2].step;
+    assert_true(late->step == 0 && before > 0);
+    line_heal(l);
+    hth_world_run_for(l->world, 5 * S);
+    assert_true(line_agree(l) > before);
+    line_stop(l);
+}
+
 /* ---- quotas ------------------------------------------------------------------------------ */
 
 #define BATCH (20 * GRAIN)
