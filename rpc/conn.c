@@ -783,8 +783,8 @@ static bool keep_alive(struct rpc_conn *c, int64_t now)
     return false;
 }
 
-/* Also on its other connections that were silent since then: the peer may have closed another one of
- * them, and a call would be lost on the one that is left here. */
+/* All connections of a silent peer: it may have closed others of them, and a call would be lost on
+ * one that is left here. */
 static void kill_silent(struct rpc_peer *p, int64_t since_us)
 {
     hth_rpc_peer_ref(p);
