@@ -239,7 +239,7 @@ static void want(struct hth_state_donor *d)
     d->opts.want(d->opts.arg);
 }
 
-/* The means since it are kept, or there are none. */
+/* The kept means begin right after this snapshot, or none is kept. */
 static bool leads_on(const struct hth_state_donor *d, const struct handed *s)
 {
     return d->means == 0 || d->mean[0]->desc.step <= s->desc.step + 1;

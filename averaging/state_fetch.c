@@ -25,11 +25,11 @@
 #define ANSWER_US (3 * HTH_US_PER_S)    /* for a description, */
 #define PART_US   (500 * HTH_US_PER_MS) /* and for a part, as slow as: */
 #define PART_RATE 1e6                   /* bytes a second, with all that is in flight */
-#define BUSY_US                                                                                    \
-    (16 * HTH_US_PER_S) /* a donor is left out that gives no part for so long: it                  \
-                         * may be in a round for 10 s (state_donor.c) */
-#define FAILS  4        /* a holder is left out that is behind or silent so often */
-#define DONORS 4        /* asked at first */
+/* A donor is left out that gives no part for so long: it may be in a round for 10 s
+ * (state_donor.c). */
+#define BUSY_US (16 * HTH_US_PER_S)
+#define FAILS   4 /* a holder is left out that is behind or silent so often */
+#define DONORS  4 /* asked at first */
 /* In flight of a donor: one, and one more for each that came; twice as many of a mean, which a
  * newcomer has to have before the next one. */
 #define PARTS 4

@@ -63,7 +63,8 @@ struct collab_round {
     struct hth_collab *collab;
     struct hth_roll_group group;
     struct hth_cells cells;
-    bool closed[HTH_ROLL_MEMBERS_MAX]; /* its connection was lost, and no ROW came since */
+    bool closed[HTH_ROLL_MEMBERS_MAX]; /* its connection was lost, and no ROW came since; or */
+    bool away[HTH_ROLL_MEMBERS_MAX];   /* it says that it is not in the round */
     int64_t go_us;
     struct hth_timer *timer;
     uint32_t axis;              /* under way */
@@ -269,7 +270,6 @@ static struct hth_hash name_of(const struct round_line *l)
     return name;
 }
 
-/* Of a member of the list. */
 static bool is_connected(const struct collab_round *r, uint32_t member)
 {
     struct hth_rpc_peer_info info;
@@ -297,8 +297,8 @@ static void begin_line(struct round_line *l, struct hth_blob *values)
     enum hth_err err =
         values == NULL ? HTH_E_UNREACHABLE : hth_reduce_start(c->opts.reducer, &o, &l->reduce);
     for (uint32_t k = 0; err == HTH_OK && k < l->in.members; k++)
-        /* The reducer did not wait for it then; it may have come back. */
-        if (r->closed[l->in.of[k]] && !is_connected(r, l->in.of[k]))
+        /* Reports who was lost before this line began, unless it is connected again. */
+        if (r->away[l->in.of[k]] || (r->closed[l->in.of[k]] && !is_connected(r, l->in.of[k])))
             hth_reducer_peer_lost(c->opts.reducer, &l->in.member[k].id);
     if (err != HTH_OK)
         end_line(l, err, NULL);
@@ -359,7 +359,7 @@ static void on_asked(void *arg, const struct hth_rpc_result *result)
     const struct round_line *l = row->line;
     row->ask = NULL;
     if (result->remote && result->err != HTH_E_PROTOCOL)
-        l->round->closed[l->member[row - l->row]] = true;
+        l->round->away[l->member[row - l->row]] = true;
 }
 
 /* A member may live, and not have come to the round, or have left it. */
@@ -383,10 +383,11 @@ static void lead(struct round_line *l)
     take_marks(l, l->self, l->round->marks.of);
     for (uint32_t k = 0; k < l->members; k++) {
         struct round_row *row = &l->row[k];
-        if (!row->known && !l->round->closed[l->member[k]])
+        uint16_t member = l->member[k];
+        bool lost_it = l->round->closed[member] || l->round->away[member];
+        if (!row->known && !lost_it)
             ask(l, row);
-        bool gone = k != l->self &&
-                    ((late && !row->known) || l->round->closed[l->member[k]] || is_silent(l, k));
+        bool gone = k != l->self && ((late && !row->known) || lost_it || is_silent(l, k));
         bool has = row->known && !is_twin(l, k) && brings(l, k);
         any |= has;
         known &= row->known || (gone && is_twin(l, k));
@@ -435,7 +436,7 @@ void collab_on_row(void *arg, struct hth_rpc_request *req)
     struct round_row *row = &l->row[k];
     release(l, row); /* its older one */
     row->held = req;
-    c->round->closed[l->member[k]] = false;
+    c->round->closed[l->member[k]] = c->round->away[l->member[k]] = false;
     if (l->begun || l->over) {
         release(l, row);
         return;

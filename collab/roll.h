@@ -48,13 +48,14 @@
  * of another's: its samples count once they have landed, it reduces nothing, and its vote weighs
  * nothing (chain.h). One that is not due and computes as GO goes out is listed only if its samples
  * are needed: it would be late for the round. The others wait for strangers that were in the last
- * round, or are READY with an older head: silence_us at a time, and for all together at most 1/20
- * of the time. Else a newcomer would run after the head for ever where steps are short. Samples
- * that a member says have landed are believed: it brings values of their weight. Of members that
- * were in no roll yet a list has half a line, or as many as the last roll. A stranger that was
- * listed for a round and is not in its roll is not listed for 40 times as long, 1/4 s of it apart,
- * and at most 20 s; or all together that were in no roll yet: at most 40 s if it brought nothing at
- * all, and 20 s after a round that failed, as others may be to blame.
+ * round, or are READY with a head that lacks at most four steps, or what silence_us brings: so long
+ * at a time, and for all together at most 1/20 of the time. Else a newcomer would run after the
+ * head for ever where steps are short. Samples that a member says have landed are believed: it
+ * brings values of their weight. Of members that were in no roll yet a list has half a line, or as
+ * many as the last roll. A stranger that was listed for a round and is not in its roll is not
+ * listed for 40 times as long, 1/4 s of it apart, and at most 20 s, 10 s if it brought nothing; or
+ * all together that were in no roll yet: at most 40 s if it brought nothing, and 20 s after a round
+ * that failed, as others may be to blame.
  *
  * A READY carries a signature on its head, if it counts (proof.h); one without, or a wrong one, is
  * refused. GO and LINKS carry a quorum's. A head that is better by what its links say, and is not

@@ -127,7 +127,7 @@ struct hth_roll_call {
     bool missing;               /* a member that is due is not READY in this ballot */
     int64_t strangers_since_us; /* strangers alone are waited for; 0: they are not */
     int64_t patience_us;        /* that strangers have left; below 0: they had more */
-    int64_t step_us;            /* from the last tip to its GO */
+    int64_t step_us;            /* gathering, for the last GO that it sent; 0: none */
     struct trust trust;         /* of all together that were in no roll yet */
 
     struct hth_choice_go go;       /* the round that this member is in, */
@@ -279,7 +279,7 @@ bool roll_is_idle(struct hth_roll_call *roll);
 int64_t roll_strangers_until_us(const struct hth_roll_call *roll);
 /* A GO goes out: counts the time for which strangers were waited for. */
 void roll_settle(struct hth_roll_call *roll);
-/* Whether one that is READY with an older head may hold the tip while strangers are waited for. */
+/* Whether a stranger with this older head can catch up while it is waited for. */
 bool roll_comes_soon(const struct hth_roll_call *roll, uint32_t head);
 /* The round of roll->list has ended: counts its time against strangers that were listed and are
  * not in. `marks` of the list; NULL: it failed. */

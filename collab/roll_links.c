@@ -63,12 +63,12 @@ static void add_holders(const struct hth_roll_call *roll, uint32_t link, struct 
     }
 }
 
-/* Its tip is a genesis without samples, with which nothing is lost. */
+/* Nothing is lost if it leaves a genesis without samples, unless it refused a step on it. */
 static bool holds_nothing(const struct hth_roll_call *roll)
 {
     uint32_t tip = roll->choice->tip;
     return hth_chain_at(roll->chain, tip)->kind == HTH_LINK_GENESIS &&
-           hth_chain_samples(roll->chain, tip) == 0;
+           hth_chain_samples(roll->chain, tip) == 0 && roll->choice->refused == HTH_LINK_NONE;
 }
 
 static bool is_better(const struct hth_roll_call *roll, uint32_t link)
@@ -78,7 +78,7 @@ static bool is_better(const struct hth_roll_call *roll, uint32_t link)
         return hth_proof_stands(roll->chain, link);
     if (hth_choice_refuses(c, link) && !hth_proof_proves(roll->chain, link, link))
         return false;
-    /* The founder, whose signature proves the first step, may be gone. */
+    /* The founder, whose signature proves the first step, may be gone: it may never be proven. */
     return hth_chain_better(roll->chain, link, c->tip) ||
            (holds_nothing(roll) && hth_chain_claims(roll->chain, link, c->tip) &&
             hth_proof_stands(roll->chain, link));

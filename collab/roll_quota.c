@@ -9,7 +9,7 @@
 #define TRUST_ONE_IN     40 /* of the time, and */
 #define TRUST_MAX        (250 * HTH_US_PER_MS)
 #define COMING_US        HTH_US_PER_S /* to fetch a head */
-#define NEAR_STEPS       4            /* in any time */
+#define NEAR_STEPS       4            /* are waited for, however long they take */
 #define VOTE_LATER       4            /* 1/4 */
 #define PLAN_MAX         (2 * HTH_ROLL_MEMBERS_MAX)
 
@@ -213,7 +213,7 @@ bool roll_comes_soon(const struct hth_roll_call *roll, uint32_t head)
     uint64_t step = hth_chain_at(roll->chain, roll->choice->tip)->step;
     uint64_t lacks = step - HTH_MIN(hth_chain_at(roll->chain, head)->step, step);
     return lacks <= NEAR_STEPS ||
-           lacks * (uint64_t)roll->step_us <= (uint64_t)roll->opts.silence_us;
+           (roll->step_us > 0 && lacks <= (uint64_t)(roll->opts.silence_us / roll->step_us));
 }
 
 /* Whether a member that has brought nothing is left out of the list, because others like it cost
@@ -632,8 +632,9 @@ void roll_settle_round(struct hth_roll_call *roll, const uint16_t *marks)
         struct trust *t = trust_in(roll, member);
         if (!p->rests || in || (marks == NULL && t != &roll->trust))
             continue;
-        int64_t owed_us = t != &roll->trust ? TRUST_MAX : INT64_MAX;
-        int64_t its_us = marks != NULL && marks[i] == 0 ? HTH_MIN(cost_us, 4 * TRUST_MAX) : cost_us;
+        bool nothing = marks != NULL && marks[i] == 0;
+        int64_t its_us = nothing ? HTH_MIN(cost_us, 4 * TRUST_MAX) : cost_us;
+        int64_t owed_us = t == &roll->trust ? INT64_MAX : nothing ? TRUST_MAX : 2 * TRUST_MAX;
         if (t->at_us != now) /* once for all of them */
             *t = (struct trust){HTH_MAX(left_us(roll, t) - its_us, -owed_us), now};
     }

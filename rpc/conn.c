@@ -764,6 +764,19 @@ static bool reply_stalled(const struct rpc_conn *c, int64_t now)
     return now - first->answered_us >= c->rpc->opts.stall_timeout_us && hth_rpc_tx_backlog(c) == 0;
 }
 
+/* On all of its connections: where one is dead, it shows which live. */
+static void ping_all(const struct rpc_peer *p, int64_t now)
+{
+    for (const struct rpc_link *n = p->conns.next; n != &p->conns; n = n->next) {
+        struct rpc_conn *c = HTH_CONTAINER(n, struct rpc_conn, in_peer);
+        if (c->state != CONN_READY || c->ping_sent_us != 0)
+            continue;
+        c->ping_sent_us = now;
+        hth_rpc_tx_control(c, HTH_FRAME_PING, ++c->ping_id);
+        hth_rpc_conn_settle(c);
+    }
+}
+
 /* True when the peer is dead. */
 static bool keep_alive(struct rpc_conn *c, int64_t now)
 {
@@ -776,26 +789,22 @@ static bool keep_alive(struct rpc_conn *c, int64_t now)
     if (c->ping_sent_us != 0)
         return now - c->ping_sent_us >= o->ping_timeout_us;
     bool at_stake = c->in_flight > 0 || c->request_count > 0;
-    if (silent >= o->ping_after_us * (at_stake ? 1 : PING_SELDOM)) {
-        c->ping_sent_us = now;
-        hth_rpc_tx_control(c, HTH_FRAME_PING, ++c->ping_id);
-    }
+    if (silent >= o->ping_after_us * (at_stake ? 1 : PING_SELDOM))
+        ping_all(c->peer, now);
     return false;
 }
 
-/* All connections of a silent peer: it may have closed others of them, and a call would be lost on
- * one that is left here. */
+/* Closes a peer's connections on which nothing came since a PING. The peer may have closed some of
+ * them itself: calls on those would be lost. Each has a PING out, so that it is in no list that a
+ * caller walks but the busy one. */
 static void kill_silent(struct rpc_peer *p, int64_t since_us)
 {
     hth_rpc_peer_ref(p);
-    struct rpc_link *n = p->conns.next;
-    while (n != &p->conns) {
+    for (struct rpc_link *n = p->conns.next, *next; n != &p->conns; n = next) {
         struct rpc_conn *c = HTH_CONTAINER(n, struct rpc_conn, in_peer);
-        n = n->next;
-        if (c->state != CONN_READY || c->rx_last_us > since_us)
-            continue;
-        hth_rpc_conn_kill(c, HTH_E_TIMEOUT, "no answer to a ping", false);
-        n = p->conns.next; /* the next one may be gone, too */
+        next = n->next;
+        if (c->state == CONN_READY && c->ping_sent_us != 0 && c->rx_last_us <= since_us)
+            hth_rpc_conn_kill(c, HTH_E_TIMEOUT, "no answer to a ping", false);
     }
     hth_rpc_peer_unref(p);
 }

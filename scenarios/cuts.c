@@ -279,7 +279,7 @@ static void cut(struct cut_run *c, double rate)
     }
 }
 
-/* The time until they are one model, and stay that for a while; -1: they do not. */
+/* The time until they are one model for SETTLE_US; -1: they are not. */
 static double settle(struct cut_run *c)
 {
     int64_t now = c->heal_us, split_us = now;

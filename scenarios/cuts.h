@@ -31,7 +31,7 @@ struct hth_cut_report {
     uint64_t lost_samples;   /* in them */
     uint32_t links[2];       /* made by each part during the cut */
     double still_s[2];       /* longest time without a new link beyond what its batch takes */
-    double healed_s;         /* until all hold links made after it, and do so for 4 s; < 0: never */
+    double healed_s;         /* from the heal until all hold one chain for 4 s; < 0: never */
     bool loser_stays;        /* a dropped chain had more samples than the one that stayed */
     uint32_t bits_differ;    /* trainers with other parameters than others at the same link */
     uint64_t steps, samples; /* of the chain that stayed */

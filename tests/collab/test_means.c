@@ -121,12 +121,12 @@ TEST(the_last_means_are_kept)
     tear_down(&run);
 }
 
-/* A young snapshot is of no use where the means since are not kept. */
+/* A snapshot is handed out only if all means since it are kept. */
 TEST(means_lead_on_from_a_state)
 {
     static const struct {
         struct steps steps; /* since the snapshot */
-        uint64_t gets;
+        uint64_t fetched_step;
     } cases[] = {{{true, 2, 33, MS, 2, 32}, 1}, {{true, 2, 34, MS, 3, 32}, 34}};
     for (size_t i = 0; i < HTH_ARRAY_LEN(cases); i++) {
         setup(&run, false, 3, S);
@@ -136,7 +136,7 @@ TEST(means_lead_on_from_a_state)
         take_steps(d, &cases[i].steps);
         hth_world_run_for(run.world, 6 * S / 5); /* nobody fetches that one any more */
         take_snapshot(&run.donor[1], d);
-        assert_int_equal(fetched, cases[i].gets);
+        assert_int_equal(fetched, cases[i].fetched_step);
         tear_down(&run);
     }
 }

@@ -53,12 +53,12 @@ _Static_assert(sizeof(struct state) % 8 == 0, "states are hashed by words");
 /* The faults are from CRASH on; LATEGO, YIELD, LATECALL and FORK need time, and those that begin
  * with RASH do not wait. MOVE fetches the caller's pick, LEARN a better head; SPOIL lets a set of
  * members refuse the round's mean. */
+/* clang-format off */
 #define EVENTS(X)                                                                                  \
-    X(ONGO)                                                                                        \
-    X(ONCALL) X(GIVE) X(CLOSE) X(GET) X(FAIL) X(MOVE) X(LEARN) X(PASS) X(PASSBY) X(OVER) X(GO)     \
-        X(DROPGO) X(DROPCALL) X(HEAL) X(THAW) X(EXIT) X(RESTART) X(LATEGO) X(YIELD) X(LATECALL)    \
-            X(FORK) X(CRASH) X(FREEZE) X(CUT) X(PART) X(SUSPECT) X(RASHGO) X(RASHCLOSE) X(SPOIL)   \
-                X(LEAVE)
+    X(ONGO) X(ONCALL) X(GIVE) X(CLOSE) X(GET) X(FAIL) X(MOVE) X(LEARN) X(PASS) X(PASSBY) X(OVER)   \
+    X(GO) X(DROPGO) X(DROPCALL) X(HEAL) X(THAW) X(EXIT) X(RESTART) X(LATEGO) X(YIELD) X(LATECALL)  \
+    X(FORK) X(CRASH) X(FREEZE) X(CUT) X(PART) X(SUSPECT) X(RASHGO) X(RASHCLOSE) X(SPOIL) X(LEAVE)
+/* clang-format on */
 #define KIND(kind) kind,
 enum kind { EVENTS(KIND) };
 

@@ -204,6 +204,32 @@ TEST(silent_peer_is_dead_on_all_connections)
     stop();
 }
 
+/* One that answers on another connection lives, and loses the dead one alone. */
+TEST(dead_connection_leaves_the_living_one)
+{
+    struct hth_rpc_stats stats;
+    struct swarm_raw raw = {.env = NULL};
+    (void)state;
+    start_default();
+    call_text(&b, &a, METHOD_ECHO, "x", HTH_US_PER_S, &v[1]);
+    hth_world_run_for(w, 200000);
+    raw_dial(&raw, b.env, &a.addr); /* it answers nothing */
+    hth_world_run_for(w, 100000);
+    raw_hello(&raw);
+    hth_world_run_for(w, 100000);
+    call_text(&a, &b, METHOD_HOLD, "", 55 * HTH_US_PER_S, &v[0]);
+    hth_world_run_for(w, 100000);
+    hth_rpc_stats(a.rpc, &stats);
+    assert_int_equal(stats.conns, 2);
+    hth_world_run_for(w, 16 * HTH_US_PER_S);
+    assert_int_equal(v[0].err, HTH_E_CLOSED);
+    hth_rpc_stats(a.rpc, &stats);
+    assert_int_equal(stats.conns, 1);
+    assert_int_equal(a.lost_count + b.lost_count, 0);
+    raw_clear(&raw);
+    stop();
+}
+
 /* Both processes stall while a PING is under way, as when their machine does, or one a second
  * longer. */
 TEST(peer_that_stalled_with_us_is_kept)
