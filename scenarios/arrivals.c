@@ -31,7 +31,7 @@
 #define SLOWED   1.3
 
 struct newcomer {
-    uint32_t index; /* in the crew */
+    uint32_t index; /* in the crew; 0: it did not come yet */
     bool booted;
     int64_t held_us, in_us; /* 0: not yet */
     double limit_s;
@@ -123,7 +123,7 @@ static void note_link(struct arrival_run *a, const struct hth_chain *chain, uint
 
     for (uint32_t i = 0; i < a->opts->newcomers && a->join_us != 0; i++) {
         struct newcomer *n = &a->newcomer[i];
-        bool in = is_in(a, chain, link, n->index);
+        bool in = n->index != 0 && is_in(a, chain, link, n->index);
 
         if (in && n->in_us == 0)
             n->in_us = now;
