@@ -48,7 +48,7 @@
  * of another's: its samples count once they have landed, it reduces nothing, and its vote weighs
  * nothing (chain.h). One that is not due and computes as GO goes out is listed only if its samples
  * are needed: it would be late for the round. The others wait for strangers that were in the last
- * round, or are READY with a head that lacks at most four steps, or what silence_us brings: so long
+ * round, or are READY with a head that lacks one step, or what silence_us brings: so long
  * at a time, and for all together at most 1/20 of the time. Else a newcomer would run after the
  * head for ever where steps are short. Samples that a member says have landed are believed: it
  * brings values of their weight. Of members that were in no roll yet a list has half a line, or as

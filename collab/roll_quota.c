@@ -9,7 +9,6 @@
 #define TRUST_ONE_IN     40 /* of the time, and */
 #define TRUST_MAX        (250 * HTH_US_PER_MS)
 #define COMING_US        HTH_US_PER_S /* to fetch a head */
-#define NEAR_STEPS       4            /* are waited for, however long they take */
 #define VOTE_LATER       4            /* 1/4 */
 #define PLAN_MAX         (2 * HTH_ROLL_MEMBERS_MAX)
 
@@ -212,7 +211,7 @@ bool roll_comes_soon(const struct hth_roll_call *roll, uint32_t head)
 {
     uint64_t step = hth_chain_at(roll->chain, roll->choice->tip)->step;
     uint64_t lacks = step - HTH_MIN(hth_chain_at(roll->chain, head)->step, step);
-    return lacks <= NEAR_STEPS ||
+    return lacks <= 1 ||
            (roll->step_us > 0 && lacks <= (uint64_t)(roll->opts.silence_us / roll->step_us));
 }
 
