@@ -13,7 +13,8 @@
  *
  *   newcomer                                 donors
  *      | --- 67 DESCRIBE {schema, step} ------> |  a snapshot is asked of the owner when there is
- *      | <-- E_AGAIN, come back in x ms ------- |  none or it is too old, and hashed by a job
+ *      | <-- E_AGAIN, come back in x ms ------- |  none, it is too old, or means since it are gone;
+ *      |                                        |  a job hashes it
  *      | --- 67 ------------------------------> |
  *      | <-- step, meta, part hashes ---------- |
  *      | --- 68 PART {name, index} -----------> |  several parts in flight, from all donors that
@@ -152,8 +153,7 @@ struct hth_state_fetch_opts {
                           size_t meta_len);
     struct hth_budget *budget; /* of the blob; NULL: none */
     int64_t patience_us;       /* it looks for donors so long, since it began or a part came */
-    /* HTH_OK; E_NOT_FOUND: no holder is left; E_TIMEOUT: out of patience. No result with
-     * an error. */
+    /* HTH_OK; without a result E_NOT_FOUND (no holder is left), E_TIMEOUT (out of patience). */
     void (*on_done)(void *arg, enum hth_err err, const struct hth_state_result *result);
     void *arg;
 };

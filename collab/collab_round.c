@@ -63,8 +63,8 @@ struct collab_round {
     struct hth_collab *collab;
     struct hth_roll_group group;
     struct hth_cells cells;
-    bool closed[HTH_ROLL_MEMBERS_MAX]; /* its connection was lost, and no ROW came since; or */
-    bool away[HTH_ROLL_MEMBERS_MAX];   /* it says that it is not in the round */
+    bool closed[HTH_ROLL_MEMBERS_MAX]; /* its connection was lost, and no ROW came since */
+    bool away[HTH_ROLL_MEMBERS_MAX];   /* it is not in the round, as it says; no ROW came since */
     int64_t go_us;
     struct hth_timer *timer;
     uint32_t axis;              /* under way */
@@ -384,10 +384,10 @@ static void lead(struct round_line *l)
     for (uint32_t k = 0; k < l->members; k++) {
         struct round_row *row = &l->row[k];
         uint16_t member = l->member[k];
-        bool lost_it = l->round->closed[member] || l->round->away[member];
-        if (!row->known && !lost_it)
+        bool left = l->round->closed[member] || l->round->away[member];
+        if (!row->known && !left)
             ask(l, row);
-        bool gone = k != l->self && ((late && !row->known) || lost_it || is_silent(l, k));
+        bool gone = k != l->self && ((late && !row->known) || left || is_silent(l, k));
         bool has = row->known && !is_twin(l, k) && brings(l, k);
         any |= has;
         known &= row->known || (gone && is_twin(l, k));

@@ -48,9 +48,9 @@
  * of another's: its samples count once they have landed, it reduces nothing, and its vote weighs
  * nothing (chain.h). One that is not due and computes as GO goes out is listed only if its samples
  * are needed: it would be late for the round. The others wait for strangers that were in the last
- * round, or are READY with a head that lacks one step, or what silence_us brings: so long
- * at a time, and for all together at most 1/20 of the time. Else a newcomer would run after the
- * head for ever where steps are short. Samples that a member says have landed are believed: it
+ * round, or are READY with a head that lacks one step, or no more than are made in silence_us: so
+ * long at a time, and for all together at most 1/20 of the time. Else a newcomer would run after
+ * the head for ever where steps are short. Samples that a member says have landed are believed: it
  * brings values of their weight. Of members that were in no roll yet a list has half a line, or as
  * many as the last roll. A stranger that was listed for a round and is not in its roll is not
  * listed for 40 times as long, 1/4 s of it apart, and at most 20 s, 10 s if it brought nothing; or
